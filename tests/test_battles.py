@@ -590,7 +590,7 @@ def test_a_column_of_hundreds_of_values_is_none_of_dimensions(tmp_path):
     assert said.startswith(
         " has 101 dimensions in the column dimension, more than 100."
     )
-    assert said.endswith("\n  battles_columns.dimension=null")
+    assert said.endswith("\n  battles_columns.rubric=null")
     assert len(read(path, columns={**COLUMNS, "dimension": None})) == 101
 
 

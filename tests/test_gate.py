@@ -869,7 +869,7 @@ def test_one_order_shows_no_disagreement_and_passes_nobody(folder: Path):
     """A share in both orders does."""
     one = ("entrant=probe_reference", "judging.orders=one")
     ran = gate(*one, folder=folder)
-    assert ran.code == 3 and "judging.flip_share=0.2" in ran.out
+    assert ran.code == 3 and "judging.both_orders_share=0.2" in ran.out
     assert gate(*one, "judging.flip_share=0.5", folder=folder).code == 0
     assert "baseline passes: 0%" in gate(*one, "plan=true", folder=folder).out
 

@@ -389,7 +389,7 @@ def test_votes_of_many_are_pooled_and_a_line_says_so(tmp_path):
     assert (
         f"{path}: the verdicts of 100 voters are pooled ('voter 00', 'voter 01', 'voter 02', 'voter 03', 'voter 04', "
         "...), as one population. Intervals cover other prompts, but not other voters. "
-        "To rate each voter separately, set battles_columns.dimension=judge_model. To rate one, set "
+        "To rate each voter separately, set battles_columns.rubric=judge_model. To rate one, set "
         "battles_filter.judge_model=NAME.\n"
     ) in ran.err
     assert (ran.run_dir / "ratings.json").is_file()

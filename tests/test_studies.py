@@ -238,7 +238,7 @@ def test_prompts_that_a_study_was_not_written_for_are_warned_of(
     assert (ran.code, sent) == (0, "")
     warning = (
         'warning: The preset medical tells the judge that it is "an expert, impartial physician-evaluator", but the '
-        "prompts are from bank.jsonl. For other prompts use study=own. To keep the preset, set study=medical.\n"
+        "prompts are from bank.jsonl. For other prompts use preset=own. To keep the preset, set preset=medical.\n"
     )
     assert warning in ran.err
     assert ran.out.startswith(

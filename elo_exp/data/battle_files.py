@@ -416,8 +416,8 @@ def _warn(
             path,
             f"has {len(battles.dimensions):,} dimensions in the column {fields['dimension']}, more than {_MAX_DIMENSIONS}",
             "Name another column, or pool them:",
-            "  battles_columns.dimension=COLUMN",
-            "  battles_columns.dimension=null",
+            "  battles_columns.rubric=COLUMN",
+            "  battles_columns.rubric=null",
         )
     warnings = describe_alike(models)
     rare = np.flatnonzero(battles.n_battles() == 1)[:_MAX_NAMES_IN_WARNING]

@@ -120,5 +120,5 @@ def build_no_prompts_error(problem: str) -> SettingError:
     return SettingError(
         f"{problem} Give answer files that hold their prompts, or choose prompts:",
         "  prompts=FILE    a file of prompts (docs/formats.md)",
-        "  study=medical   the bundled prompts",
+        "  preset=medical  the bundled prompts",
     )

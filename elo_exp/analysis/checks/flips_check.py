@@ -123,7 +123,7 @@ class _FlipsOfGate(GateCheckDefinition):
     def explain_reason(self, reason: Reason, subject: str) -> str:
         return (
             "Each comparison was judged in one order, so nobody knows how often the order changes the verdict, which "
-            "can hide losses. Judge both orders of some comparisons: judging.flip_share=0.2."
+            "can hide losses. Judge both orders of some comparisons: judging.both_orders_share=0.2."
         )
 
 

@@ -248,7 +248,7 @@ def foreign_bank(study: str, roles: Iterable[str], path: str) -> str:
     role_text = role_suffix(roles).removeprefix(" as ")
     return (
         f"The preset {study} tells the judge that it is {role_text}, but the prompts are from {path}. For other prompts "
-        f"use study=own. To keep the preset, set study={study}."
+        f"use preset=own. To keep the preset, set preset={study}."
     )
 
 

@@ -395,7 +395,7 @@ def plan(
     if not both_orders:
         return [
             *lines,
-            "  A pass needs comparisons in both orders: set judging.orders=both or judging.flip_share=0.2.",
+            "  A pass needs comparisons in both orders: set judging.orders=both or judging.both_orders_share=0.2.",
         ]
     enough = (
         "No number of prompts gives 80%"

@@ -358,7 +358,7 @@ def warn_pooled_judges(
         )
     return (
         f"the verdicts of {pool} ({name_list}), as one population. Intervals cover other prompts, but not other voters. "
-        f"To rate each voter separately, set battles_columns.dimension={column}. To rate one, set "
+        f"To rate each voter separately, set battles_columns.rubric={column}. To rate one, set "
         "battles_filter.judge_model=NAME."
     )
 
