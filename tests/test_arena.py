@@ -177,6 +177,21 @@ def test_a_share_of_the_answers_can_be_made_elsewhere(folder: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("limit", "is_warned"), [(30, True), (31, False)])
+def test_a_limit_that_leaves_no_battle_to_calibrate_is_warned_of_before_any_call(
+    limit: int, is_warned: bool, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    few = ("arena.n_battles=30", f"judging.limit_pairs={limit}", "plan=true")
+    judge = TheJudge()
+    with arena_of(WORLD, folder, *few, judge=judge) as (job, context):
+        job.dry_run(context)
+    said = (
+        "leaves no human battle to calibrate the judge, so the run cannot place mine."
+    )
+    assert (said in caplog.text) == is_warned
+    assert judge.seen == []
+
+
 @pytest.mark.system
 def test_adaptive_rounds_are_checked_against_the_cap_before_the_first(
     folder: Path,

@@ -1,15 +1,15 @@
-"""Votes and verdicts in one fit: where placed models stand on the humans' scale.
+"""One fit of votes and verdicts, which rates placed models on the humans' scale.
 
-A judge stretches distances (s) and has a taste for each model (tau) that no number of battles
-averages out. With theta the abilities by the humans and phi those by the judge, in log-odds:
+A judge stretches distances (s) and has a preference for each model (standard deviation tau), which no number of
+battles averages out. With theta the abilities by the humans and phi those by the judge, in log-odds:
 
-    vote of i over j     logit P = theta_i - theta_j, a tie half a win
-    verdict, an order    logit P = phi_i - phi_j + b x, x = 1 where i is shown first, -1 where j is,
-                         0 where nobody knows
+    vote of i over j     logit P = theta_i - theta_j, a tie is half a win
+    verdict, an order    logit P = phi_i - phi_j + b x, x = 1 if i is shown first, -1 if j is shown
+                         first, 0 if unknown
     phi_i                ~ N(s theta_i + beta k_i, tau^2), also of placed models
     theta_i              ~ N(0, omega^2) of anchors, N(0, 10^2) of placed models
     beta                 ~ N(0, kin_sd^2): the judge's preference for its own family (self-preference),
-                         k_i = 1 where i is of it; without such a model there is no beta
+                         k_i = 1 if i is of the family; without such a model there is no beta
 
 Letters: m models, the parameters (theta, phi, b, beta) in one vector of 2 m + 2, z = (s, log tau,
 log omega).
@@ -52,13 +52,13 @@ class JointFit:
     """The posterior of the abilities (m,) by the humans, in log-odds from the mean of the anchors.
 
     covariance      (m, m), with the errors of s, tau and omega
-    s, s_std_error  how many times as far apart the judge sees models as the humans do
-    tau             standard deviation of the judge's taste, in log-odds of its verdicts
+    s, s_std_error  factor by which the judge multiplies the humans' distances between models
+    tau             standard deviation of the judge's preferences for models, in log-odds of its verdicts
     omega           standard deviation of the anchors, in log-odds of votes
     correlation     of the anchors' abilities by the humans and by the judge
     position        b: log-odds that the judge adds to the answer shown first
     is_kin          (m,) whether a model is of the judge's family
-    kin             beta: log-odds that the judge adds to its family; None where nobody is of it
+    kin             beta: log-odds that the judge adds to its family; None if no model is of the family
     design_effects  variance over that of independent rows: of votes, of calibrating verdicts
                     and of each placed model's verdicts
     n_prompts       by the same names
@@ -81,7 +81,7 @@ class JointFit:
 
     @property
     def df(self) -> int:
-        """Degrees of freedom: the anchors are the sample here, not the battles; beta takes one."""
+        """Degrees of freedom: the anchors are the sample here, not the battles; beta takes one degree."""
         return max(self.n_anchors - 2 - (self.n_kin_anchors > 0), 1)
 
     @property
@@ -99,20 +99,20 @@ class JointFit:
 
     @property
     def taste(self) -> float | None:
-        """The judge's taste in rating points of the humans."""
+        """Standard deviation of the judge's preferences for models, in the humans' rating points."""
         return POINTS_PER_LOG_ODDS * self.tau / self.s if self.s > 0.0 else None
 
     @property
     def refusal(self) -> Reason | None:
-        """Why a judge so calibrated places no model; None where it may.
+        """The reason why this judge cannot place models; None if it can.
 
-        Fieller's interval of phi / s is then unbounded: a judge at chance passes in 2.5%.
+        If it cannot, Fieller's interval of phi / s is unbounded. A judge at chance passes in 2.5% of cases.
         """
         if self.n_anchors < MIN_ANCHORS_TO_CALIBRATE:
             about: dict[str, float] = {"needed": MIN_ANCHORS_TO_CALIBRATE}
             return Reason(name="few_anchors", value=self.n_anchors, about=about)
         z = self.s / self.s_std_error
-        # Where a judge always prefers the same models, s is at its bounds and its error means nothing.
+        # If a judge always prefers the same models, s is at its bounds and its error is not usable
         min_correlation = self.t_quantile / math.sqrt(self.df + self.t_quantile**2)
         if z <= self.t_quantile:
             about = {
@@ -155,14 +155,14 @@ def fit_jointly(
     *,
     kin_sd: float = 1.0,
 ) -> JointFit:
-    """Fit the votes, the judge's verdicts on some of them, and those on placed models.
+    """Fit the votes, the judge's verdicts on some of these battles, and its verdicts on placed models.
 
-    judged  battles of placed models, each model_a of its own, with anchors
-    kin     the models of the judge's family
+    judged  battles of placed models with anchors; the placed model is model_a
+    kin     models of the judge's family
     kin_sd  the prior's standard deviation of beta, in log-odds of verdicts
 
     Laplace's approximation of the marginal likelihood of s, tau and omega is maximised, with
-    priors that keep tau off 0, which would deny taste. Rows of one prompt are dependent: their
+    priors that keep tau away from 0, which would exclude preferences. Rows of one prompt are dependent, so their
     log-likelihoods are divided by the design effect of separate fits.
     """
     all_battles = concatenate_battles(concatenate_battles(votes, calibrating), judged)

@@ -1,8 +1,7 @@
-"""Where a model stands among human battles: which of them it enters, and against whom.
+"""Placement of a model among human battles: the battles that it enters, and its opponents.
 
-The model that is placed answers the prompts of some human battles, and a judge compares its answer
-with that of one of the two models that met there. Anchors are the models with so many human battles
-that their ratings carry the scale.
+The placed model answers the prompts of some human battles. For each battle, a judge compares its answer with the
+answer of one of the two models. Anchors are the models with enough human battles to carry the scale.
 """
 
 import math
@@ -52,20 +51,20 @@ class DrawnBattle:
         return self.models[self.side]
 
 
-# How far missing results may move a rating, in half-widths of its interval: if it is biased by so much, the interval
+# Largest accepted shift of a rating by missing results, in half-widths of its interval: with such a bias, the interval
 # covers the truth in 92%
 MAX_MISSING_SHIFT = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingResults(Record):
-    """The battles of a placed model without a result, and where it stands if it lost them, or won them.
+    """The battles of a placed model without a result, and its rating if it lost them, or won them.
 
-    n_battles   that the model entered
-    n_lacks     of these, without a usable answer of the model
-    n_failed    of these, on record as failures, which are its losses in both cases
-    n_unjudged  with an answer, but without a valid verdict
-    low, high   its rating if it lost them, and if it won them; None if it then has none
+    n_battles   battles that the model entered
+    n_lacks     battles without a usable answer of the model
+    n_failed    n_lacks that are recorded failures, which count as losses in both cases
+    n_unjudged  battles with an answer but without a valid verdict
+    low, high   its rating if it lost them, and if it won them; None if it then has no rating
     """
 
     n_battles: int
@@ -95,17 +94,17 @@ class MissingResults(Record):
 
 @dataclass(slots=True, kw_only=True)
 class Placement:
-    """Where the placed models stand, and by which battles.
+    """The placed models with their leaderboards, battles and checks.
 
-    board     calibrated; with arena.placement=raw by the judge; of humans alone where refused
-    by_judge  beside a calibrated board, the judge's verdicts taken as votes
-    kin       placed models and anchors of the judge's family
-    refusal   why they are
-    reasons   of each placed model, why its rating needs care
-    adjusted_for, uncontrolled  the features of answers that the rating holds equal, and the board without the control
-    style     of each placed model, how far the style of its answers lies from the anchors'
-    missing   of each placed model with missing results, what these are and how far they could move it
-    agreement, temperature, fit  of the judge and the humans; None where it judged no human battle
+    board        calibrated; on the judge's scale with arena.placement=raw; by humans alone if the placement is refused
+    judge_board  next to a calibrated board: the leaderboard on the judge's scale, with its verdicts as votes
+    kin          placed models and anchors of the judge's model family
+    refusal      why the placement is refused; else None
+    reasons      by placed model, why its rating needs care
+    controlled_features, uncontrolled_board  features that the rating controls for, and the board without this control
+    style        by placed model, the style distance of its answers from the anchors
+    missing      by placed model with missing results, their numbers and how far they could move its rating
+    agreement, temperature, fit  of the judge and the humans; None if the judge repeated no human battle
     """
 
     arena: str
@@ -131,14 +130,14 @@ class Placement:
 
     @property
     def votes(self) -> str:
-        """Whose votes the scale rests on, as an adjective."""
+        """The adjective for the votes of the scale: human or simulated."""
         return "simulated" if self.true_board else "human"
 
     @property
     def anchor_mae(self) -> float | None:
-        """Mean absolute distance of the anchors from where humans alone put them, in points.
+        """Mean absolute distance of the anchors from their ratings by human votes alone, in points.
 
-        Their mean is the same on both boards. None where the placement is refused.
+        Their mean is the same on both boards. None if the placement is refused.
         """
         ours, humans = self.board, self.human_board
         names, i, j = np.intersect1d(ours.models, humans.models, return_indices=True)
@@ -154,12 +153,12 @@ class Placement:
         )
 
     def source(self, model: str) -> str:
-        """Whose battles rate the model."""
+        """Return the kind of battles that rate the model: evaluated or human."""
         return "evaluated" if model in self.placed_models else "human"
 
 
 def find_anchors(arena: Arena, min_battles: int, *, n_least: int = 2) -> list[str]:
-    """List the models with so many human battles, sorted. Raises EvidenceError for too few."""
+    """Return the models with at least `min_battles` human battles, sorted. Raises EvidenceError for too few."""
     models, counts = np.array(arena.battles.models), arena.battles.n_battles()
     names: list[str] = models[counts >= min_battles].tolist()
     if len(names) < n_least:
@@ -216,7 +215,7 @@ def draw_battles(
 def take_first(
     candidates: Sequence[DrawnBattle], n: int, previous: Collection[DrawnBattle] = ()
 ) -> list[DrawnBattle]:
-    """Return the first n, one of each human battle, of battles that are not taken yet."""
+    """Return the first n battles that are not taken yet, at most one per human battle."""
     used = {draw.location for draw in previous}
     draw_by_location: dict[RowLocation, DrawnBattle] = {}
     for draw in candidates:

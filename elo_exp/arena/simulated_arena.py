@@ -1,4 +1,4 @@
-"""An arena whose voters are simulated, so that the true rating of each model is known.
+"""An arena with simulated voters, so that the true rating of each model is known.
 
 Anchors are probes that give more or less of the bank's references, some behind hedges. A voter
 values the words of the reference and dislikes hedges; besides, all voters like or dislike an answer
@@ -70,7 +70,7 @@ class SimulatedVotes:
 
     @cached_property
     def votes(self) -> list[dict[str, str]]:
-        """Rows of an arena of one's own, with the texts."""
+        """The votes as rows of a file arena, with the texts."""
         rng = np.random.default_rng(self.seed)
         worth = self._measure_worth(self._anchors)
         appeal = _LOG_ODDS_PER_WORTH * worth + rng.normal(
@@ -121,7 +121,7 @@ class SimulatedVotes:
         )
 
     def _measure_worth(self, probes: Sequence[GradedProbe]) -> Array:
-        """Measure what each answer is worth to the voters (probes, prompts)."""
+        """Return the worth of each answer to the voters (probes, prompts)."""
 
         rows = []
         for prompt in self._prompts:
@@ -140,7 +140,7 @@ class SimulatedVotes:
 
 @dataclass(kw_only=True)
 class AssumedVotes(SimulatedVotes):
-    """Battles of assumed lengths, in place of a data set that is not here: enough to count what a placement asks.
+    """Battles of assumed lengths that replace a missing data set in a plan.
 
     n_models  that meet each other in turn
     prompt, response  characters of each
@@ -171,7 +171,7 @@ class AssumedVotes(SimulatedVotes):
 
 
 def _make_filler(name: str, n_chars: int) -> str:
-    """Return a text of so many characters, which a tokenizer cuts as it cuts English."""
+    """Return a text of this length that tokenizes like English."""
     sentence = f"{name}: the quick brown fox jumps over the lazy dog. "
     return (sentence * (n_chars // len(sentence) + 1))[:n_chars]
 

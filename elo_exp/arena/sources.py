@@ -85,7 +85,7 @@ class AssumedChars:
 
 @dataclass(kw_only=True)
 class ArenaSource:
-    """Settings in conf/arena: files or a data set of human battles, and which of them are read."""
+    """Settings in conf/arena: files or a data set of human battles, and the filters on them."""
 
     name: str
     simulated: SimulatedVotes | None  # in place of a path
@@ -150,7 +150,7 @@ class Arena:
 
 
 class Texts(NamedTuple):
-    """What was asked and answered in one battle."""
+    """The prompt and both answers of one battle."""
 
     prompt: str
     response_a: str
@@ -182,7 +182,7 @@ class _Row(NamedTuple):
     arena: ArenaSource  # one of a union
 
     def text(self, column: str) -> str | None:
-        """What the row has in the column that the settings name so."""
+        """Return the row's value in the column that a setting names."""
         return table_files.to_text(self.values.get(getattr(self.arena.columns, column)))
 
 
@@ -212,7 +212,7 @@ def check_source(arena: ArenaSource) -> None:
 
 
 def list_input_paths(arena: ArenaSource) -> dict[str, Path]:
-    """Return the files of an arena and their folder; none of a data set, which has a revision."""
+    """Return the files of an arena and their folder; none for a data set, which has a revision."""
     paths = {}
     for setting, member in arena.members.items():
         if member.path is not None and Path(member.path).is_dir():
@@ -305,7 +305,7 @@ def read_arena(
 
 
 def assume_battles(arena: ArenaSettings, *, n_models: int) -> ArenaSettings | None:
-    """Return battles of assumed lengths where a data set cannot be loaded; None where all are here.
+    """Return battles of assumed lengths if a data set cannot be loaded; None if all data are available.
 
     n_models  of the anchors that are assumed
     Raises FileError where the settings assume no lengths.
@@ -349,7 +349,7 @@ def assume_battles(arena: ArenaSettings, *, n_models: int) -> ArenaSettings | No
 def read_texts(
     arena: ArenaSource, at: Collection[RowLocation]
 ) -> tuple[dict[RowLocation, Texts], dict[RowLocation, str]]:
-    """Return what was asked and answered in battles; and of the others why none can be judged."""
+    """Return the texts of usable battles, and the reasons why other battles cannot be judged."""
     usable, unusable = dict[RowLocation, Texts](), dict[RowLocation, str]()
     for row in _read_rows(arena, at):
         texts = _read_texts(row)
@@ -365,7 +365,7 @@ def read_texts(
 
 
 def read_questions(arena: ArenaSource) -> Iterator[tuple[str | None, str | None]]:
-    """Yield language and first words of the user where a row has them and meets arena.where."""
+    """Yield the language and first prompt of each row that has them and meets arena.where."""
     for row in _read_rows(arena):
         if _meets_conditions(row) and _has_context(row):
             yield _detect_language(row), _read_texts(row)[0]
@@ -519,7 +519,7 @@ def _parse_battle(row: _Row, prefix: str, with_style: bool) -> Battle | str:
 
 
 def _meets_conditions(row: _Row) -> bool:
-    """Whether a row is what arena.where asks for."""
+    """Return whether a row meets the conditions of arena.where."""
     for path, expected in row.arena.where.items():
         value = _find_value(row.values, _PATH_BY_CONDITION.get(path, path))
         if path in _PATH_BY_CONDITION:
@@ -544,7 +544,7 @@ def _find_value(value: Any, path: str) -> Any:
 
 
 def _equals(value: Any, expected: Any) -> bool:
-    """Compare numbers, truth values and words, whatever a format makes of them."""
+    """Compare numbers, truth values and words across file formats."""
     try:
         return float(value) == float(expected)
     except (TypeError, ValueError):
@@ -552,7 +552,7 @@ def _equals(value: Any, expected: Any) -> bool:
 
 
 def _has_context(row: _Row) -> bool:
-    """Whether the row has the conversation from its beginning, as far as anybody knows."""
+    """Return whether the row has the conversation from its start; True if unknown."""
     column = row.arena.columns.evaluation_order
     return column is None or _equals(row.values.get(column), 1)
 

@@ -1,4 +1,4 @@
-"""The direct estimate: calibrated scores of the policy's own fresh draws, corrected by labels."""
+"""The direct estimate: calibrated scores of the policy's own samples, corrected by labels."""
 
 from dataclasses import dataclass
 from typing import ClassVar

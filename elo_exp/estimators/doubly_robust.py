@@ -1,4 +1,4 @@
-"""Doubly robust estimates: an outcome model's mean over fresh draws, corrected by residuals.
+"""Doubly robust estimates: an outcome model's mean over the policy's samples, corrected by residuals.
 
     v = mean g(s') + sum_j w_j (y_j - g(s_j)) / sum_j w_j   over the labelled logged rows j
 
@@ -127,7 +127,7 @@ class Tmle(DrCpo):
 
 @dataclass(kw_only=True)
 class StackedDr(DrCpo):
-    """The mixture of the other three with the smallest variance over prompts."""
+    """The mixture of the three other estimates with the smallest variance over prompts."""
 
     omega: Omega
 

@@ -1,6 +1,6 @@
-"""Importance sampling: the logged labels, weighted by how much likelier the target's answers are.
+"""Importance sampling: the logged labels, weighted by the ratio of the policies' probabilities.
 
-Missing labels are imputed by the calibrated score, and the observed ones correct it: the outcome
+Missing labels are imputed by the calibrated score, and observed labels correct it: the outcome
 of a row is
 
     o = f(s) + (y - f(s)) / share of the rows that are labelled,
@@ -29,7 +29,7 @@ from elo_exp.oracle.evidence import (
 class Ips:
     """Plain importance sampling, mean w_i o_i: unbiased but noisy; Horvitz and Thompson (1952).
 
-    o is counted from the low end of the scale: where the mean weight is not one, zero matters.
+    o is counted from the low end of the scale: if the mean weight is not one, the zero matters.
     """
 
     requires: ClassVar = (RAW_WEIGHTS,)

@@ -1,4 +1,4 @@
-"""A placement from the draw to the verdicts: battles are drawn, answered and judged."""
+"""The stages of a placement: sampling battles, generating answers and judging them."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ DrawsByModel = Mapping[
 
 
 class PlacementRun:
-    """Draws become prompts, answers, comparisons and judgments.
+    """A run that samples battles, has them answered and judged, and keeps the results.
 
     kin         anchors and placed models of the judge's family
     human       battles between anchors
-    candidates  battles that may be entered, in the order in which they are drawn
-    n_battles   of each placed model
-    drawn       by placed model its battles so far, also those that cannot be judged
-    texts       of the battles that were drawn
+    candidates  battles that may be entered, in the order in which they are sampled
+    n_battles   battles of each placed model
+    drawn       by placed model, its sampled battles so far, also those that cannot be judged
+    texts       texts of the sampled battles
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class PlacementRun:
         """Read the human battles, find the anchors and shuffle the battles that may be entered.
 
         entrants      the models to place, by name
-        limit_pairs   in all, shared among them; None: no limit
+        limit_pairs   maximum number of judged pairs over all models; None: no limit
         with_style    whether the rating needs the style of answers
-        families      of models by parts of their names
-        excludes_kin  whether the judge is asked about no pair with exactly one of its family
-        allows_equal  whether a judge is paid for models that gave the same answers
+        families      model families by parts of model names
+        excludes_kin  whether pairs with exactly one model of the judge's family are left out
+        allows_equal  whether a paid judge compares models that gave the same answers
         """
         names = list(entrants)
         self.settings, self.store, self.entrants = settings, store, entrants
@@ -131,10 +131,10 @@ class PlacementRun:
         self.texts = BattleTexts(settings, self.arena.name)
 
     def run(self) -> None:
-        """Draw battles, have them answered and judged.
+        """Sample battles, have them answered and judged.
 
-        Random opponents are one round that all placed models enter. Adaptive ones take several:
-        after the first, opponents stand near the rating so far.
+        With random opponents there is one round for all placed models. Adaptive opponents take several rounds: after
+        the first, opponents are near the rating so far.
         """
         store, stored_only = self.store, self.asking.stored_only
         judge = None if stored_only else self.judge
@@ -152,8 +152,8 @@ class PlacementRun:
             tasks = self.tasks(entered)
             for task in tasks:
                 preflight(*task, judge, store, stored_only=stored_only)
-            # Answers are not paid for whose verdicts the budget does not reach, nor are verdicts
-            # of a round that is not the last.
+            # No answers are paid for if the budget does not cover their verdicts, and no verdicts of
+            # an early round if it does not cover the last one
             if isinstance(judge, ApiJudge) and (
                 any(pipeline.needs_paid_answers(*task, store) for task in tasks)
                 if self.is_random
@@ -188,7 +188,8 @@ class PlacementRun:
     def _log_equal_answers(
         self, comparisons: Mapping[str, Sequence[Comparison]], *, is_paid: bool
     ) -> None:
-        """Log which models gave the same answers. Raises EvidenceError before a judge is paid for models that always did."""
+        """Log models with the same answers. Raises EvidenceError before a judge is paid to compare models that always
+        gave the same answers."""
         pairs = identical_answers.count_equal_in_responses(self.responses)
         for pair in pairs if is_paid and not self.allows_equal else ():
             queries = comparisons, [self.rubric], self.judge, self.store, self.asking
@@ -198,14 +199,14 @@ class PlacementRun:
             logger.warning("warning: %s", line)
 
     def known_equal(self, entered: DrawsByModel) -> list[EqualAnswers]:
-        """Return the models that gave the same answers, as far as they are known."""
+        """Return the models that gave the same answers, among known answers."""
         responses: dict[str, Mapping[Slot, Response]] = {}
         for task in self.tasks(entered):
             responses |= pipeline.find_known_responses(*task, self.store)
         return identical_answers.count_equal_in_responses(responses)
 
     def random(self, n_battles: int) -> DrawsByModel:
-        """Draw so many battles, which all placed models enter, of those not drawn yet."""
+        """Sample the next n_battles battles, which all placed models enter."""
         previous = [draw for draws in self.drawn.values() for draw in draws]
         draws = self.texts.select_usable(
             placement.take_first(self.candidates, n_battles, previous)
@@ -213,7 +214,7 @@ class PlacementRun:
         return dict.fromkeys(self.drawn, draws)
 
     def battles(self) -> list[Battle]:
-        """Return the battles that were judged, with style where the rating needs it."""
+        """Return the judged battles, with style if the rating needs it."""
         return battles_from_judgments(
             self.judgments, self.comparisons if self.with_style else ()
         )
@@ -233,7 +234,7 @@ class PlacementRun:
     def tasks(
         self, entered: DrawsByModel
     ) -> ItemsView[tuple[Prompt, ...], dict[str, Entrant]]:
-        """Group models on the same prompts, which answer together: equal weights are loaded once."""
+        """Group models by their prompts; a group answers together, so that equal weights are loaded once."""
         entrants_by_prompts = defaultdict[tuple[Prompt, ...], dict[str, Entrant]](dict)
         for name, draws in entered.items():
             prompts = {draw.question_id: self.texts.make_prompt(draw) for draw in draws}
@@ -241,7 +242,7 @@ class PlacementRun:
         return entrants_by_prompts.items()
 
     def plan(self, entered: DrawsByModel, *, at_least: bool = False) -> Plan:
-        """Plan what judging would cost; no model is asked: see `pipeline.assume_responses`."""
+        """Plan the judge calls and their cost without calling a model; see `pipeline.assume_responses`."""
         allow_missing = self.asking.allow_missing
         assumed_responses: dict[str, Mapping[Slot, Response]] = {}
         for task in self.tasks(entered):
@@ -259,7 +260,7 @@ class PlacementRun:
     def _compare(
         self, entered: DrawsByModel, responses: Responses
     ) -> dict[str, list[Comparison]]:
-        """Pair each answer with the recorded one; then add human battles that are judged again."""
+        """Pair each answer with the recorded answer; then add human battles that the judge repeats."""
         pairs = [
             (draw, name, draw.opponent, answer.response_text, texts[1 + draw.side])
             for name, draws in entered.items()
@@ -284,7 +285,7 @@ class PlacementRun:
         return {self.rubric.dimension: comparisons}
 
     def to_recalibrate(self, entered: DrawsByModel) -> list[DrawnBattle]:
-        """Choose human battles to be judged again, each once, until there are enough."""
+        """Choose human battles that the judge repeats, each once, up to the wanted number."""
         known_matches = {
             (comparison.prompt_id, frozenset(comparison.entrants))
             for comparison in self.comparisons
@@ -322,10 +323,9 @@ def _select_one_side(
     names: Sequence[str],
     n_least: int,
 ) -> list[DrawnBattle]:
-    """Return the draws against opponents that are of the judge's family where the placed models are, and not
-    where these are not.
+    """Return the battles with opponents on the same side as the placed models: in the judge's family or outside it.
 
-    Raises SettingError where they differ, and for fewer than n_least such anchors.
+    Raises SettingError if placed models are on both sides, and for fewer than n_least such anchors.
     """
     kin_names, family = {*kin.models}, kin.family
     placed_kin = [name for name in names if name in kin_names]
@@ -349,9 +349,9 @@ def _select_one_side(
 
 
 def list_missing_battles(run: PlacementRun) -> dict[str, list[MissingBattle]]:
-    """Return by placed model the battles that it entered without a usable answer or a valid verdict.
+    """Return, by placed model, its battles without a usable answer or a valid verdict.
 
-    A model that was asked has failed where it gave no answer.
+    A model that was asked and gave no answer has failed.
     """
     judged_pairs = {
         (judgment.prompt_id, frozenset((judgment.entrant_a, judgment.entrant_b)))
@@ -386,7 +386,7 @@ def list_missing_battles(run: PlacementRun) -> dict[str, list[MissingBattle]]:
 
 
 def collect_facts(run: PlacementRun) -> dict[str, Any]:
-    """Return what the manifest says of the arena and of the battles that were drawn."""
+    """Return the facts about the arena and the sampled battles for the manifest."""
     arena = run.arena
     all_draws = [
         draw for draws in run.drawn.values() for draw in run.texts.select_usable(draws)

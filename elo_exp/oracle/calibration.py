@@ -73,7 +73,7 @@ def fit_isotonic(
 
 @dataclass(frozen=True, kw_only=True)
 class CrossFit:
-    """Curves with their folds, each fitted to the observations outside; those of one fold add up."""
+    """Curves with their folds: each curve is fitted to the observations outside its fold."""
 
     rows: Rows  # (m,) that the curves were fitted to
     curves: tuple[tuple[int, Curve], ...]

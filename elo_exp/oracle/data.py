@@ -79,7 +79,7 @@ class Scale:
         return max(0, 2 - math.floor(math.log10(self.width)))
 
     def clip(self, *values: float) -> list[float]:
-        """Return values, the nearest end in place of each that lies beyond it."""
+        """Return values, clipped to the scale."""
         return [min(max(value, self.low), self.high) for value in values]
 
     def check(self, location: str, value: float | None) -> None:
@@ -96,7 +96,7 @@ UNIT_SCALE = Scale()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshDraw(Record):
-    """One answer of a target policy; None where a value is not known."""
+    """One answer of a target policy; None for an unknown value."""
 
     prompt_id: str
     policy: str
@@ -166,7 +166,7 @@ def read_truth(path: Path, scale: Scale = UNIT_SCALE) -> dict[str, Truth]:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Answers as columns, one entry an answer; NaN where a value is not known."""
+    """Answers as columns, one entry per answer; NaN for an unknown value."""
 
     prompt: Index  # number of the prompt or of its cluster, 0 .. g - 1
     question: Index  # number of the prompt itself
@@ -240,7 +240,7 @@ class Dataset:
 
     @property
     def label_sources(self) -> list[str]:
-        """Policies whose labels the calibration is fitted to, the logging policy first."""
+        """Policies whose labels fit the calibration, the logging policy first."""
         logging_policies = [self.logging_policy] if self.logging_policy else []
         return [
             *logging_policies,
@@ -256,7 +256,7 @@ class Dataset:
         return Rows.join([self.logged_rows, *labelled_draws])
 
     def log_ratio(self, policy: str) -> Array:
-        """(n,) target minus logging log-probability in nats; NaN where either is not known."""
+        """(n,) target minus logging log-probability in nats; NaN if either is unknown."""
         return self.target_logprob.get(policy, np.nan) - self.logging_logprob
 
 
@@ -367,7 +367,7 @@ def read_dataset(
 
 
 def _find_clusters(answers: Sequence[FreshDraw]) -> dict[str, str]:
-    """Return the cluster of each prompt that belongs with others, by prompt_id: by its name, or by its text."""
+    """Return the cluster of each prompt that has one, by prompt_id: by its name, or by its text."""
     cluster_by_prompt, prompts = dict[str, str](), dict[str, Prompt]()
     for row in answers:
         name, text = row.prompt_id, row.prompt_text

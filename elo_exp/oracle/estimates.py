@@ -1,15 +1,16 @@
-"""From a data set to estimates: the headline of each policy and every estimator, their status.
+"""Estimates of a data set with their status: the reported estimate of each policy and every estimator.
 
-And from headlines to which policies differ, and what to label next.
+The module also tests which policies differ, and plans the next labels.
 
-The direct estimate takes the logging policy's calibration as its own, and is biased where a score
-means something else for the policy. Two estimates do not borrow: one corrected by labels of the
-policy's own answers, one by logged labels under the raw importance weights. They are noisier, so
-the headline moves towards them by what their distance shows beyond noise.
+The direct estimate uses the logging policy's calibration, and is biased if a score means something different for the
+policy. Two estimates do not borrow this calibration: one is corrected by target-policy labels, one by logged labels
+with raw importance weights. They are noisier, so the reported estimate moves towards them only as far as their distance
+exceeds the noise.
 
-A difference has an error of its own: both policies answered the same prompts, and labels that both
-use through one curve cancel. So it is taken from their influences by prompt, paired, and never from
-two intervals side by side. Letters: p policies that are not refused, g prompts.
+A difference has an error of its own: both policies answered the same prompts, and errors of labels that both use
+through one curve cancel. It is therefore computed from paired influences by prompt, never from two intervals.
+
+Letters: p policies that are not refused, g prompts.
 """
 
 import math
@@ -62,11 +63,11 @@ REQUIREMENTS_BY_BASIS = {
 
 
 class HeadlineEstimate(NamedTuple):
-    """The headline's estimate.
+    """The reported estimate of a policy.
 
-    anchor     what it rests on alone, for differences between policies
+    anchor     the estimate that it rests on, for differences between policies
     rests_on   own labels, raw weights or borrowed calibration
-    why        what would have been needed, where the calibration is borrowed
+    reason     the missing evidence, if the calibration is borrowed
     """
 
     estimate: Estimate
@@ -167,7 +168,7 @@ def subtract_estimates(a: Estimate, b: Estimate) -> Estimate:
 
 
 class LabelCount(NamedTuple):
-    """How many answers of a policy are labelled, and how many there are."""
+    """The numbers of labelled answers and of all answers of a policy."""
 
     n_labelled: int
     n_answers: int
@@ -179,24 +180,24 @@ class LabelCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStep(Record):
-    """Which policy to take, or what to label to know."""
+    """The policy to choose, or the answers to label next."""
 
     decision_ready: bool
-    choice: str | None  # the policy to take, once that is ready
-    # The most that the first may be below the best, with 95%; None where nobody is first
+    choice: str | None  # the chosen policy, if a decision is ready
+    # Upper 95% bound of the distance of the top policy to the best; None without a top policy
     most_lost: float | None
     tolerance: float  # a loss that does not matter
     possible_best: tuple[str, ...]
     policies: tuple[str, ...] = ()  # to label answers of
-    # of each, on the same prompts, those that are there included
+    # of each policy, on the same prompts, present labels included
     n_labels: int | None = None
 
 
 class PolicyComparison(NamedTuple):
     """Rows of differences.json, and of ranking.json, the best first; docs/oracle_files.md has the fields.
 
-    choice        what may be said of the policy to take
-    n_labels_now  of each policy whose answers next_step asks to label
+    choice        the conclusion about the policy to choose
+    n_labels_now  present labels of each policy in next_step.policies
     """
 
     differences: list[dict[str, Any]]
@@ -243,10 +244,10 @@ def compare_policies(
     tolerance: float,
     scope: Scope,
 ) -> PolicyComparison:
-    """Compare policies by the estimates that their headlines rest on.
+    """Compare policies by the estimates that their reported estimates rest on.
 
-    labelled   of all policies; one without a headline may be the best, too
-    selected   policies whose labels are no random sample
+    labelled   counts for all policies, because a policy without an estimate may also be the best
+    selected   policies whose labels are not a random sample
     tolerance  a loss that does not matter
     """
     ranked_headlines = dict(
@@ -462,7 +463,7 @@ def count_labels_for_choice(rivals: Sequence[Rival], tolerance: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyEstimate(Record):
-    """One estimate of one policy's mean oracle label; no numbers where it is refused."""
+    """One estimate of one policy's mean oracle label; without numbers if it is refused."""
 
     policy: str
     estimator: str
@@ -545,7 +546,7 @@ class Analysis:
 
 
 def count_labels(checked: GatedEvidence) -> LabelCount:
-    """Count labels and answers of a policy; for the logging policy also the logged ones."""
+    """Count labels and answers of a policy; for the logging policy also the logged answers."""
     n, n_answers = len(checked.own_labels[0].rows), len(checked.fresh)
     if checked.is_logging_policy:
         logged = checked.data.logged_rows
@@ -653,10 +654,10 @@ def analyse(
 def plan_label_budget(
     estimate: Estimate, half_widths: Sequence[float], *, max_labels: int
 ) -> dict[str, Any]:
-    """Count the labels that 95% intervals of these half-widths take, all else being equal.
+    """Count the labels for 95% intervals of these half-widths, if everything else stays equal.
 
-    Returns the half-width now, that with infinitely many labels, and `labels_for` each half-width,
-    None for more than max_labels.
+    Returns the present half-width, the half-width with unlimited labels, and `labels_for` each half-width, None for
+    more than max_labels.
     """
     labels_by_half_width = {
         f"{h:g}": estimate.count_labels_for_half_width(h) for h in half_widths

@@ -133,7 +133,7 @@ class Estimate:
 
     @property
     def error_beside_labels(self) -> tuple[float, float]:
-        """Standard error and degrees of freedom of what bounds of the labels' mean do not cover."""
+        """Standard error and degrees of freedom of the part outside the bounds of the labels' mean."""
         influence = self.influence_beside_labels
         return compute_clustered_error(influence, influence != 0)
 
@@ -159,7 +159,7 @@ class Estimate:
         return max(t_half_width, below), max(t_half_width, above)
 
     def compute_p_value(self, labels: ReachFunction | None) -> float:
-        """Return the two-sided p value of zero, by the intervals of `reach`; NaN where no error is known."""
+        """Return the two-sided p value of zero, by the intervals of `reach`; NaN if no error is known."""
         from scipy.special import stdtr
 
         size, p_value = abs(self.value), math.nan
@@ -190,11 +190,11 @@ class Estimate:
 
     @property
     def variance_of_prompts(self) -> float:
-        """What infinitely many labels would leave."""
+        """The variance with unlimited labels."""
         return max(self.std_error**2 - self.std_error_labels**2, 0.0)
 
     def count_labels_for_half_width(self, half_width: float) -> float:
-        """Count the labels that a 95% interval of this half-width takes, all else being equal."""
+        """Count the labels for a 95% interval of this half-width, if everything else stays equal."""
         beyond = max(self.interval_half_length - self.half_width, 0.0)
         return self.count_labels_for_reach(
             half_width, float(t_quantile(math.inf)), beyond
@@ -203,7 +203,7 @@ class Estimate:
     def count_labels_for_reach(
         self, reach: float, times: float, beyond: float
     ) -> float:
-        """Count the labels at which `times` standard errors and `beyond` come to a reach, all else being equal.
+        """Count the labels at which `times` standard errors plus `beyond` equal a reach, if everything else stays equal.
 
         The labels' part of the variance is extrapolated as 1 / n_labels, and so is `beyond`, how much
         farther the bounds of a bounded mean reach now; the rest stays as it is.
@@ -223,19 +223,19 @@ class Estimate:
 class Estimator(Protocol):
     @property
     def requires(self) -> tuple[str, ...]:
-        """What it uses and what must pass the checks: RAW_WEIGHTS, CALIBRATED_WEIGHTS, FRESH_DRAWS.
+        """The evidence that it uses and that must pass the checks: RAW_WEIGHTS, CALIBRATED_WEIGHTS, FRESH_DRAWS.
 
-        `estimate` is called only with evidence that has them.
+        `estimate` is called only with evidence that has it.
         """
 
     @abstractmethod
     def estimate(self, evidence: PolicyEvidence) -> Estimate:
-        """Raises NotEstimableError where the evidence is not enough."""
+        """Return the estimate. Raises NotEstimableError if the evidence is not enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyEvidence:
-    """One policy's part of the data, and what estimators derive from it."""
+    """One policy's part of the data, and the quantities that estimators derive from it."""
 
     data: Dataset
     policy: str
@@ -263,7 +263,7 @@ class PolicyEvidence:
 
     @cached_property
     def has_logprobs(self) -> Mask:
-        """Which logged rows are used: those with both log-probabilities."""
+        """Mask of the logged rows with both log-probabilities."""
         return np.isfinite(self.data.log_ratio(self.policy))
 
     @cached_property
@@ -302,9 +302,9 @@ class PolicyEvidence:
 
     @cached_property
     def own_labels(self) -> tuple[CurveValues, Array]:
-        """Labelled answers of the policy itself, of the probe, else of its fresh draws; their weights.
+        """Labelled answers of the policy itself, from the probe file, otherwise from its samples, with their weights.
 
-        Those of the draws are such that all of them come to the mean label.
+        The weights of samples are such that together they give the mean label.
         """
         if (probe := self.data.probe_draws.get(self.policy)) is not None:
             probe = probe[probe.is_labelled]
@@ -338,7 +338,7 @@ class PolicyEvidence:
         return labelled
 
     def compute_residual_weights(self, weight: Array) -> Array:
-        """(n,) the weights of the labelled rows, scaled to sum to one; zero of the others."""
+        """(n,) the weights of the labelled rows, scaled to sum to one; zero for other rows."""
         weight = weight * self.logged.label_weights
         return _normalize_weights(np.where(self.labelled, weight, 0.0))
 
@@ -375,7 +375,7 @@ class PolicyEvidence:
         )
 
     def add_ends(self, estimate: Estimate, level: float = 0.0) -> Estimate:
-        """Give labels that are all alike the error of a bounded mean in place of none.
+        """Give labels that are all alike the error of a bounded mean instead of zero.
 
         They are as many as their weights come to. Estimates by own labels have such ends already.
 

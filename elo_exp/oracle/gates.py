@@ -85,7 +85,7 @@ class WeightDiagnostics(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreOverlap(Record):
-    """How the judge's scores of a policy compare with those of the labelled answers."""
+    """The overlap between the judge's scores of a policy and those of the labelled answers."""
 
     policy: str
     affinity: float  # A_B, sum over 20 bins of sqrt(p q): 1 for equal distributions
@@ -103,7 +103,7 @@ class ScoreOverlap(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportAudit(Record):
-    """Whether the calibration, fitted to labels of others too, holds on average for this policy."""
+    """Test of calibration transfer: whether the calibration holds on average for this policy."""
 
     policy: str
     source: str  # probe: labels of its own responses; weights: logged labels, weighted; none
@@ -114,7 +114,7 @@ class TransportAudit(Record):
     half_width: float | None = None  # half the length of its 95% interval
     ci_low: float | None = None
     ci_high: float | None = None
-    n_needed: int | None = None  # labels, to conclude that it holds where it does
+    n_needed: int | None = None  # labels to show that it holds, if it does
 
     @property
     def is_off(self) -> bool:
@@ -125,7 +125,7 @@ class TransportAudit(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class GatedEvidence(PolicyEvidence):
-    """One policy's part of the data, and what the gates check of it.
+    """One policy's part of the data, and its diagnostics for the gates.
 
     max_residual  bias of the calibration that the transport audit tolerates
     """
@@ -134,14 +134,13 @@ class GatedEvidence(PolicyEvidence):
 
     @cached_property
     def label_samples(self) -> list[LabelSample]:
-        """Whether the labels of each set of the data are a random sample of it."""
+        """Whether the labels of each set of answers are a random sample of it."""
         return check_label_samples(self.data)
 
     def find_selected_labels(self, *, is_own: bool) -> LabelSample | None:
-        """Return the first set of labels that is no random sample, of those that an estimate rests on.
+        """Return the first set of labels behind an estimate that is not a random sample.
 
-        is_own  whether it rests on labels of the policy's own answers, not on all that the calibration
-                is fitted to
+        is_own  whether the estimate rests on target-policy labels, not on all labels of the calibration
         """
         for sample in self.label_samples:
             is_used = sample.source != "probe"
@@ -221,8 +220,8 @@ class GatedEvidence(PolicyEvidence):
     def target_labels(self) -> tuple[str, EstimateTerm | None]:
         """Source of labels that represent the policy's answers, and their mean residual.
 
-        The probe's labels, else those of the fresh draws, else logged ones by their raw weights;
-        None without any, and where these weights come to fewer than 30 labels or 30% of the rows.
+        The labels of the probe file, otherwise those of its samples, otherwise logged labels with raw weights. None
+        without labels, and if the weights are worth fewer than 30 labels or 30% of the rows.
         """
         (reading, weight), labelled = self.own_labels, self.logged.is_labelled
         if len(reading.rows):
@@ -244,11 +243,11 @@ class GatedEvidence(PolicyEvidence):
 
         passed  its 90% interval lies within +- max_residual: two one-sided tests (Schuirmann 1987)
         failed  its 95% interval lies outside +- max_residual
-        cannot tell  else
+        cannot tell  otherwise
         not done  fewer than 20 labels
 
-        The intervals are those of a bounded mean, as of the policy's value: labels that are all alike
-        tell no more than their number does.
+        The intervals are those of a bounded mean, as for the policy's value, so that labels that are all alike do not
+        give an interval of zero width.
         """
         (source, labels), margin = self.target_labels, self.max_residual
         n = len(labels[0].rows) if labels else 0
@@ -266,7 +265,7 @@ class GatedEvidence(PolicyEvidence):
         elif low > margin or high < -margin:
             status = FAILED
         extra_reach = max(below, above) - mean.half_width_at(0.90)
-        # For 80% power of the two one-sided tests where the mean residual is 0.
+        # For 80% power of the two one-sided tests if the mean residual is 0
         labels_only = replace(mean, std_error_labels=mean.std_error, n_labels=n)
         n_needed = labels_only.count_labels_for_reach(
             margin, EQUIVALENCE_TEST_Z_SUM, max(extra_reach, 0.0)
@@ -285,7 +284,7 @@ class GatedEvidence(PolicyEvidence):
     def estimate_mean_residual(
         self, labels: EstimateTerm, *corrections: EstimateTerm
     ) -> Estimate:
-        """Return the mean residual of a policy's labels, plus others, with bounds of its labels' mean."""
+        """Return the mean residual of a policy's labels plus corrections, with bounds of its labels' mean."""
         mean = self.estimate_sum(labels, *corrections, centre=0.0)
         reading, _, weight = labels
         if reading is self.own_labels[0]:
@@ -312,10 +311,9 @@ def decide_status(
 ) -> tuple[str, list[tuple[str, str]]]:
     """Return the worst status of an estimate, and all gates that call for it, by name and in words.
 
-    headline  of the policy, unless it is refused, within whose interval the estimate has to lie,
-              and the other way round
-    compat  refuse nothing, and leave out what cje-eval 0.3 does not know: borrowed calibration,
-            labels and scale
+    headline  reported estimate of the policy unless it is refused; each of the two estimates must lie within the
+              interval of the other
+    compat    refuse nothing, and skip the gates that cje-eval 0.3 does not have: borrowed calibration, labels and scale
     """
     gates = [] if estimate.n_own else _check_support(checked, estimate, requires)
     if not compat:
@@ -343,9 +341,9 @@ def decide_status(
 def _check_support(
     checked: GatedEvidence, estimate: Estimate, requires: Sequence[str]
 ) -> list[GateResult]:
-    """Check overlap, transport and weights.
+    """Check overlap, calibration transfer and weights.
 
-    Raw weights correct what is read from the curve.
+    Raw weights correct the calibrated scores.
     """
     overlap, raw, scale = (
         checked.overlap,
@@ -483,9 +481,9 @@ def _check_precision(
 ) -> list[GateResult]:
     """Check value, interval and labels, and whether the calibration is borrowed.
 
-    An estimate by the score alone takes a score to mean the same for every policy. With fewer than
-    62 labels of 0 and 1, only draws that happen to vary little have a good half-width, 1.96 sd /
-    sqrt(n) with an sd of at most 1/2, and their intervals undercover.
+    An estimate from scores alone assumes that a score means the same for every policy. With fewer than 62 labels of 0
+    and 1, only samples that happen to vary little have a small half-width, 1.96 sd / sqrt(n) with an sd of at most 1/2,
+    and their intervals undercover.
     """
     data = checked.data
     scale, max_half_width = data.scale, 0.25 * data.scale.width
@@ -533,7 +531,7 @@ def _check_precision(
 
 
 def _check_sample(checked: GatedEvidence, estimate: Estimate) -> list[GateResult]:
-    """Check whether the labels that it rests on are a random sample."""
+    """Check whether the labels behind an estimate are a random sample."""
     if (sample := checked.find_selected_labels(is_own=estimate.n_own > 0)) is None:
         return []
     n_others = sample.n - sample.n_labelled
@@ -554,7 +552,7 @@ def _check_bias(
     if half_width <= 1e-9 * scale.width:  # of labels that are all alike
         low, high = GatedEvidence.compute_interval(bias, 0.005)
         half_width = (high - low) / 2
-    # below a billionth of the scale there is none
+    # a bias below a billionth of the scale is zero
     is_significant = size > max(half_width, 1e-9 * scale.width)
     words += f" {bias.value:+.{digits}f} ± {half_width:.{digits}f} (99%)"
     refuses = is_significant and size > estimate.interval_half_length / 2

@@ -81,7 +81,7 @@ class GridSettings:
     def expand_estimators(
         self, chosen: Mapping[str, Estimator]
     ) -> dict[str, Estimator]:
-        """Return the estimators, those that correct by weights once by each kind of weights."""
+        """Return the estimators; an estimator with weights once for each kind of weights."""
         estimator_by_name: dict[str, Estimator] = {}
         for name, estimator in chosen.items():
             if hasattr(estimator, "weights"):
@@ -112,7 +112,7 @@ class GridCell(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Cells, and what is estimated in each.
+    """The cells of a grid, and the estimates of each cell.
 
     data        all logged answers labelled, none of the draws
     truth       by policy: the mean label of all its draws
@@ -130,11 +130,11 @@ class Grid:
 
     @cached_property
     def estimator_names(self) -> list[str]:
-        """The (k,) estimators, the headline first."""
+        """The (k,) estimators, the reported estimate first."""
         return [HEADLINE_ESTIMATOR, *self.estimators]
 
     def run(self) -> None:
-        """Estimate all cells that have no file. Raises UserError where none could be."""
+        """Estimate all cells without a file. Raises UserError if no cell can be estimated."""
         calibrate(self.data.logged_rows, by_variance=self.options.by_variance)
         todo = [cell for cell in self.cells if not (self.folder / cell.file).exists()]
         logger.info(
@@ -158,7 +158,7 @@ class Grid:
         return write_whole(self.folder / cell.file, content.getvalue())
 
     def estimate(self, cell: GridCell) -> Array:
-        """Return (c, p, k, f); all is refused where a curve cannot be fitted to the labels."""
+        """Return (c, p, k, f); all estimates are refused if no curve can be fitted to the labels."""
         sampled_data, policies = cell.draw(self.data), self.data.policies
         shape = (
             len(self.calibrations),

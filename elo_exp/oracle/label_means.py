@@ -27,7 +27,7 @@ ReachFunction = Callable[[float], tuple[float, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelMean:
-    """A weighted mean of labels' residuals, and what one more label could make of it.
+    """A weighted mean of labels' residuals, and the largest changes by one more label.
 
     influence  (g,) of each prompt: its share of the weight times the distance from the mean
     labelled   (g,) which prompts have labels

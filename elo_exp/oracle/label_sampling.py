@@ -57,7 +57,7 @@ class LabelSample(Record):
 
 
 def check_label_sample(rows: Rows, *, policy: str, source: str) -> LabelSample:
-    """Compare the judge's scores of the labelled answers of a set with those of all of them."""
+    """Compare the judge's scores of the labelled answers of a set with the scores of the whole set."""
     labelled = rows.is_labelled
     sample = LabelSample(
         policy=policy,
@@ -81,7 +81,7 @@ def check_label_sample(rows: Rows, *, policy: str, source: str) -> LabelSample:
 def compute_selection_p_value(
     score: Array, labelled: Mask, prompt: Index, chance: Array
 ) -> float | None:
-    """Return the p value of the hypothesis that answers were labelled by these chances, whatever their score.
+    """Return the p value of the hypothesis that answers were labelled with these chances, independent of the score.
 
     score, labelled, prompt  (r,) of all answers of a set
     chance  (r,) of being labelled; NaN where it is not known, but the same for all
