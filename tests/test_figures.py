@@ -335,7 +335,7 @@ def test_elo_by_k_has_a_line_for_each_setting_that_was_swept():
     settings = ("", "elo.ties=half")
     swept = {"k": KS, "setting": settings, "dimension": DIMENSIONS}
     (plot,) = sweep_figures.plots(jobs(**swept), None)
-    assert {"100 permutations elo.ties=half", "100 permutations"} <= words(plot)
+    assert {"100 match orders elo.ties=half", "100 match orders"} <= words(plot)
     assert len({row["line"] for row in plot.rows}) == 2 * 2
 
 

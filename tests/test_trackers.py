@@ -770,7 +770,7 @@ def test_a_dashboard_shows_only_what_all_runs_log(
     assert {name.split("/")[1] for name in fitted} == {"factuality"}
     said = [*values_at(spec, "text")]
     assert view["type"] == "runs"
-    assert view["displayName"] == "The first is the same in all 3 runs"
+    assert view["displayName"] == "The top entrant is the same in all 3 runs"
     assert any(line.startswith("factuality: probe_") for line in said)
     assert any("say nothing about quality" in line for line in said)
     assert "What moved" in said
