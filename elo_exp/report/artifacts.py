@@ -1,4 +1,4 @@
-"""What a run concluded, as files, and as the metrics, charts and tables of trackers."""
+"""The results of a run as files, and as the metrics, charts and tables of trackers."""
 
 import dataclasses
 import io
@@ -63,7 +63,7 @@ _MIN_RESIDUAL_Z = 3.0
 
 
 def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
-    """Write the files that every experiment leaves that rates battles."""
+    """Write the files of every experiment that rates battles."""
     ratings = write_json(run_dir / "ratings.json", ratings_json(standings))
     if standings.is_scored:
         return [ratings]
@@ -97,7 +97,7 @@ def write_standings(run_dir: Path, standings: Standings) -> list[Path]:
 
 
 def missing_rows(standings: Standings) -> list[dict[str, Any]]:
-    """Return the planned comparisons without a result, each with its dimension."""
+    """Return the planned comparisons without a result, each with its rubric."""
     return [
         comparison.to_dict() | {"dimension": dimension}
         for dimension, missing_comparisons in standings.missing.items()
@@ -106,7 +106,7 @@ def missing_rows(standings: Standings) -> list[dict[str, Any]]:
 
 
 def strata_rows(standings: Standings) -> list[dict[str, Any]]:
-    """Return the ratings on each stratum of the prompts."""
+    """Return the ratings by source of the prompts."""
     return [
         {"dimension": dimension, **row}
         for dimension, diagnosis in standings.diagnoses.items()
@@ -359,7 +359,7 @@ def _dimension_to_json(standings: Standings, dimension: str) -> dict[str, Any]:
 
 
 def _progress_to_row(progress: Progress | None) -> dict[str, Any]:
-    """Return how far Elo has come at one K; nulls if it has no limit."""
+    """Return the share of the final gap that Elo covers at one K; nulls if it has no limit."""
     row = {field.name: None for field in dataclasses.fields(Progress)}
     row |= progress.to_dict() if progress else {}
     return {**row, "converged": progress.is_converged if progress else None}
@@ -531,7 +531,7 @@ def measure_lead(dimensions: Sequence[DimensionView]) -> tuple[float, float | No
 def tables(
     standings: Standings, dimensions: Sequence[DimensionView]
 ) -> dict[str, Rows]:
-    """Return the tables of any run; those without a row are not logged."""
+    """Return the tables of any run; tables without a row are not logged."""
     return {
         "leaderboard": [
             {
@@ -593,7 +593,7 @@ def _draw_charts(d: DimensionView, convergence: Convergence | None) -> dict[str,
 
 
 def _draw_running_means(standings: Standings) -> dict[str, Lines]:
-    """Return how the mean over permutations settles, a chart of all entrants for each dimension."""
+    """Return the running mean over match orders, a chart of all entrants for each rubric."""
     lines_by_dimension: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in trace_rows(standings):
         lines = lines_by_dimension.setdefault(row["dimension"], {})
@@ -610,7 +610,7 @@ def _draw_running_means(standings: Standings) -> dict[str, Lines]:
 
 
 def list_running_means(standings: Standings) -> dict[int, dict[str, float]]:
-    """Return the running means of Elo by the number of permutations."""
+    """Return the running means of Elo by the number of match orders."""
     means_by_n_perms: dict[int, dict[str, float]] = {}
     for row in trace_rows(standings):
         name = f"trace/{row['dimension']}/{row['model']}"

@@ -387,7 +387,7 @@ def list_loss_blocks(
         for c, j in reversed(pair_judgments(comparisons, judgments))
         if j.winner not in (None, loser)
     }
-    shown = [lost[name] for name in prompt_ids if name in lost][:_MAX_LOSSES]
+    losses = [lost[name] for name in prompt_ids if name in lost][:_MAX_LOSSES]
     return [
         Verdict(
             f"{i} · {judged.judgment.winner} wins on {judged.comparison.dimension}",

@@ -32,7 +32,7 @@ from elo_exp.records import Rows
 # States of a check: the data rule its fault out, show it, leave it open; nobody can know
 PASSED, FAILED, CANNOT_TELL, NOT_DONE = "passed", "failed", "cannot tell", "not done"
 STATES = PASSED, FAILED, CANNOT_TELL, NOT_DONE
-# What may be claimed: the first leads, two entrants are level
+# Claims: the top entrant leads, two entrants are level
 LEADS, LEVEL = "leads", "level"
 CLAIMS = LEADS, LEVEL
 # Claims that a fault could produce by itself. Position bias cancels if each pair was judged in both
@@ -218,7 +218,7 @@ class CheckDefinition(ABC):
         )
 
     def explain_reason(self, reason: Reason, conclusion: Conclusion) -> str:
-        """Say such a reason, as the end of the sentence about the first."""
+        """Return such a reason, as the end of the sentence about the leader."""
         return (
             f"{self.title[:1].lower()}{self.title[1:]}: {format_percent(reason.value)}"
         )

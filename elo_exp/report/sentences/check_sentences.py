@@ -253,7 +253,7 @@ def foreign_bank(study: str, roles: Iterable[str], path: str) -> str:
 
 
 def references_unused(n: int, n_prompts: int, rubrics: Sequence[str]) -> str:
-    """Return the line that says how reference answers could be judged by."""
+    """Return the line that says how the judge can use reference answers."""
     rubric_list = ",".join([*rubrics, "correctness"])
     return (
         f"{format_count(n)} of {format_count(n_prompts)} prompts have a reference answer that the judge does not "
