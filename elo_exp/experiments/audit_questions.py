@@ -1,4 +1,4 @@
-"""The questions of an audit: pairs of answers whose better one is known, made of prompts by probes or labelled by people."""
+"""The questions of an audit: pairs of answers with a known better one, built by tests or labelled by people."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ _N_RANKED_LEVELS_BY_BEHAVIOR = {
 
 @dataclass(kw_only=True)
 class AuditSettings:
-    """What is asked, and which bias is small enough."""
+    """Settings of an audit: its questions, and the margins of its tests."""
 
     n_prompts: Count | None
     delta: Positive
@@ -49,7 +49,7 @@ class AuditSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditPrompts:
-    """What questions are made of: prompts with answers of known quality, and labelled pairs.
+    """The material of the questions: prompts with answers of known quality, and labelled pairs.
 
     levels  entrants whose answers are of known quality, best first
     """
@@ -132,7 +132,7 @@ class AuditQuestions:
 
     @property
     def queries(self) -> list[JudgeRequest]:
-        """What the judge is asked."""
+        """The requests to the judge."""
         return [
             query
             for questions in self.question_groups.values()

@@ -42,7 +42,7 @@ SOURCE_SETTINGS = ("logged", "fresh_dir", "probe_dir", "policies", "truth")
 
 @dataclass(kw_only=True)
 class OracleSettings(CollectionSettings):
-    """What is read or collected, and how it is analysed; conf/experiment/oracle.yaml describes them."""
+    """Settings of the data and the analysis; conf/experiment/oracle.yaml describes them."""
 
     budget_usd: Dollars
     logged: str | None
@@ -122,7 +122,7 @@ class OracleAnalysis:
         sources: Mapping[str, Any],
         context: Context,
     ) -> Report:
-        """Estimate all cells, whose files are in the cache, and report what they show."""
+        """Estimate all cells, keep their files in the cache, and report the result."""
         if n_unlabelled := int((~data.logged_rows.is_labelled).sum()):
             raise EvidenceError(
                 f"oracle.grid=true needs a label for each answer; {n_unlabelled:,} of {len(data.logged_rows):,} logged "

@@ -21,7 +21,7 @@ from elo_exp.figures.style import (
 )
 from elo_exp.ratings.leaderboard import Z95
 
-PERCENT_FORMATTER = PercentFormatter(1, decimals=0, symbol=" %")
+PERCENT_FORMATTER = PercentFormatter(1, decimals=0, symbol="%")
 # With more names, lines are closer, and the cells of a matrix have no text
 _MAX_SPACIOUS_NAMES = 12
 
