@@ -394,7 +394,7 @@ def list_loss_blocks(
             judged.comparison.prompt_text,
             *_list_parts(judged, colors),
         )
-        for i, judged in enumerate(shown, start=1)
+        for i, judged in enumerate(losses, start=1)
     ]
 
 
