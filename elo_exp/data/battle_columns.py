@@ -62,7 +62,7 @@ def find_columns(
 
     columns  our field -> the column that the user names for it
 
-    Raises FileError for a column that is not there.
+    Raises FileError if a column is missing, and SettingError if a column that is needed is set to null.
     """
     present, fields = table_files.read_keys(path), dict[str, str]()
     for name in FIELDS:
