@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from elo_exp.errors import SettingError as SettingError
     from elo_exp.errors import StoppedError as StoppedError
     from elo_exp.errors import UserError as UserError
+    from elo_exp.functions import add_version as add_version
     from elo_exp.library import Plan as Plan
     from elo_exp.library import Run as Run
     from elo_exp.library import audit as audit
@@ -46,6 +47,7 @@ __all__ = [
     "StoppedError",
     "UserError",
     "__version__",
+    "add_version",
     "audit",
     "compare",
     "open_run",
@@ -59,7 +61,9 @@ def __getattr__(name: str) -> Any:
     """Import the library when a name is first used. `import elo_exp` loads nothing else."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "errors" if name.endswith("Error") else "library"
+    module = "functions" if name == "add_version" else "library"
+    if name.endswith("Error"):
+        module = "errors"
     return getattr(importlib.import_module(f"elo_exp.{module}"), name)
 
 

@@ -27,6 +27,7 @@ FLOORS = (  # from the ground up: folders, and modules that stand in none
         "progress",
         "console",
         "formatting",
+        "functions",
     },
     {"data", "store", "models", "trackers"},
     {"api", "ratings"},

@@ -73,7 +73,7 @@ def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str])
         printed = capsys.readouterr().out
         assert printed == (following.text if following.kind == "text" else "")
         n_outputs += bool(printed)
-    assert n_outputs == 6
+    assert n_outputs == 7
 
 
 # What it takes, and what it gives

@@ -115,7 +115,7 @@ def configure_entrants(
 
 def _chooses_entrants(overrides: Sequence[str]) -> bool:
     """Whether words of the command choose entrants."""
-    return any(re.match(r"\+?entrant(@[^=]+)?=(?!\[\]$)", word) for word in overrides)
+    return any(re.match(r"\+?entrant(@[^=]+)?=", word) for word in overrides)
 
 
 def describe_recorded_entrant(

@@ -160,10 +160,19 @@ def _name_files(key: str, value: Any, folder: CallFolder) -> Any:
             {"name": str(name), "file": _name_file(key, table, folder, str(name))}
             for name, table in value.items()
         ]
+    if key == "prompts" and _are_texts(value):
+        return _name_file(key, [{"prompt": text} for text in value], folder, key)
     is_files = isinstance(value, list | tuple) and all(map(_is_file, value))
     if is_files and value:
         return [os.fspath(file) for file in value]
     return value if value is None else _name_file(key, value, folder, key)
+
+
+def _are_texts(value: Any) -> bool:
+    """Return whether a value is a list of prompts, and not of files."""
+    return isinstance(value, list | tuple) and any(
+        isinstance(text, str) and not Path(text).exists() for text in value
+    )
 
 
 def _is_file(value: Any) -> bool:

@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from elo_exp import interrupts
 from elo_exp.data.battle_columns import FIELDS
 from elo_exp.errors import FileError, SettingError, StoppedError
 from elo_exp.files import write_whole
+from elo_exp.functions import Versioned
 from elo_exp.launching import composing, running
 from elo_exp.launching.composing import NothingToPlanError
 from elo_exp.launching.setting_names import NAME_IN_FILES
@@ -29,6 +30,11 @@ from elo_exp.library.arguments import (
     Table,
     make_words,
     open_folder,
+)
+from elo_exp.library.function_arguments import (
+    make_entrant_settings,
+    make_judge_settings,
+    split_functions,
 )
 from elo_exp.library.notes import collect_notes
 from elo_exp.library.results import Plan, Run
@@ -170,10 +176,12 @@ def rate(
 
 
 def compare(
-    answers: Table | Sequence[File] | Mapping[str, Table],
+    answers: Table
+    | Sequence[File]
+    | Mapping[str, Table | Callable[..., Any] | Versioned],
     *words: str,
-    judge: str,
-    prompts: Table | None = None,
+    judge: str | Callable[..., Any] | Versioned,
+    prompts: Table | Sequence[str] | None = None,
     budget_usd: float | None = None,
     out: File | None = None,
     stop: threading.Event | None = None,
@@ -188,13 +196,15 @@ def compare(
     answers : dict, DataFrame, sequence of dict, path, or sequence of paths
         One answer per row. A dict gives each table or file a name: `{"old": "a.jsonl", "new": frame}`. Without a
         dict, a file is named after itself, and a table needs a column `model`. docs/formats.md lists the formats.
+        A dict may also name functions, which get the text of a prompt and return an answer. They may be coroutines.
     *words : str
         Further words of the command.
-    judge : str
+    judge : str or callable
         The judge, such as `"sonnet"` (docs/judges.md). It has no default. `"lexical"` is free and offline, but it
-        compares only words.
-    prompts : DataFrame, sequence of dict, or path, optional
-        The prompts, if the answers do not contain them.
+        compares only words. A function gets a prompt and the answers A and B. It returns "A", "B" or "tie", the share
+        of A from 0 to 1, or a dict with such a `verdict` and a `reason`.
+    prompts : DataFrame, sequence of dict or str, or path, optional
+        The prompts, if the answers do not contain them. Functions need them.
     budget_usd : float, optional
         The most that the judge may cost, in US dollars. The default is 5.
     out : path, optional
@@ -234,11 +244,32 @@ def compare(
     'new'
     >>> len(run.responses)
     24
+
+    Compare two functions by a third one.
+
+    >>> def shorter(prompt, a, b):
+    ...     return "A" if len(a) < len(b) else "B"
+    >>> run = elo_exp.compare(
+    ...     {"loud": str.upper, "wordy": lambda prompt: prompt * 2}, judge=shorter, prompts=["Hello", "Good morning"]
+    ... )
+    >>> [row["winner"] for row in run.verdicts]
+    ['loud', 'loud']
     """
-    arguments = {"answers": answers, "judge": judge, **settings}
+    with collect_notes() as notes:
+        tables, functions = split_functions(answers)
+        entrant_settings = make_entrant_settings(functions, out)
+        judge_settings = make_judge_settings(judge, out)
+    arguments = {**entrant_settings, **judge_settings, **settings}
+    if tables is not None:
+        arguments["answers"] = tables
     if prompts is not None:
         arguments["prompts"] = prompts
-    return _run(words, arguments | _budget_setting(budget_usd), out, stop)
+    arguments |= _budget_setting(budget_usd)
+    if functions:
+        words = ("entrant=[]", *words)
+    run = _run(words, arguments, out, stop)
+    run.notes[:0] = notes
+    return run
 
 
 def audit(

@@ -1,0 +1,86 @@
+"""Functions given to the library as entrants and as the judge, turned into settings."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from elo_exp.functions import Versioned, register_function
+from elo_exp.library.arguments import File
+
+logger = logging.getLogger(__name__)
+
+_ENTRANT_CLASS = "elo_exp.entrants.function.FunctionEntrant"
+_MAX_CONCURRENCY = 8
+
+
+def is_function(value: Any) -> bool:
+    return isinstance(value, Versioned) or callable(value)
+
+
+def split_functions(answers: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the answers without functions, None if nothing is left; and the functions by name."""
+    if not isinstance(answers, Mapping):
+        return answers, {}
+    functions = {
+        str(name): value for name, value in answers.items() if is_function(value)
+    }
+    tables = {name: value for name, value in answers.items() if not is_function(value)}
+    return tables or None, functions
+
+
+def make_entrant_settings(
+    functions: Mapping[str, Any], out: File | None
+) -> dict[str, Any]:
+    """Return the settings of an entrant for each function, in place of the entrants of a command."""
+    if not functions:
+        return {}
+    return {
+        "entrant": {
+            name: {
+                "_target_": _ENTRANT_CLASS,
+                "entrant_id": name,
+                "max_concurrency": _MAX_CONCURRENCY,
+                **_describe(function, out, f"entrant {name}"),
+            }
+            for name, function in functions.items()
+        }
+    }
+
+
+def make_judge_settings(judge: Any, out: File | None) -> dict[str, Any]:
+    """Return the settings of a judge that is a name or a function."""
+    if not is_function(judge):
+        return {"judge": judge}
+    function = judge.function if isinstance(judge, Versioned) else judge
+    name = re.sub(r"\W", "_", getattr(function, "__name__", "function"))
+    described = _describe(judge, out, "judge")
+    return {
+        "judge": "function",
+        "judge.model": name,
+        **{f"judge.{key}": value for key, value in described.items()},
+    }
+
+
+def _describe(value: Any, out: File | None, part: str) -> dict[str, Any]:
+    version: str | None = None
+    function: Callable[..., Any] = value
+    if isinstance(value, Versioned):
+        function, version = value.function, value.version
+    run_scope = None
+    if version is None:
+        run_scope = secrets.token_hex(8) if out is None else str(Path(out).absolute())
+        logger.info(
+            "%s: the function has no version, so only this run folder uses its results again: "
+            "elo_exp.add_version(function, VERSION)",
+            part,
+        )
+    return {
+        "function": register_function(function),
+        "version": version,
+        "run_scope": run_scope,
+    }
