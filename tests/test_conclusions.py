@@ -495,28 +495,25 @@ def test_invalid_verdicts_may_undo_a_lead_of_all_points(low: float, names: list[
     assert [one.name for one in explain_undecided_lead(first, board, [check])] == names
 
 
-def test_a_title_counts_wins_if_the_lead_needs_no_more_words():
-    assert (
-        words.title_in_wins(concluded(), 0.608)
-        == "A wins 61 of 100 comparisons against B"
-    )
-    assert (
-        words.title_in_wins(concluded(), 0.999)
-        == "A wins 99 of 100 comparisons against B"
-    )
-    assert (
-        words.title_in_wins(concluded(), 1.0)
-        == "A wins 100 of 100 comparisons against B"
-    )
-    preferred = "The judge prefers A to B in 61 of 100 comparisons"
-    assert words.title_in_wins(concluded("kin"), 0.608) == preferred
-    for weaker in (
-        concluded("rivals"),
-        concluded("stratum"),
-        concluded(measured=False),
-    ):
-        assert words.title_in_wins(weaker, 0.608) is None
-    assert words.title_in_wins(concluded(), 0.503) is None
+@pytest.mark.parametrize(
+    ("conclusion", "share", "n", "title"),
+    [
+        (concluded(), 0.608, 100, "A wins 61 of 100 comparisons against B"),
+        (concluded(), 0.608, 2274, "A wins 1,383 of 2,274 comparisons against B"),
+        (concluded(), 0.999, 100, "A wins 99 of 100 comparisons against B"),
+        (concluded(), 1.0, 59, "A wins 59 of 59 comparisons against B"),
+        (concluded("kin"), 0.608, 100, "The judge prefers A to B in 61 of 100 comparisons"),
+        (concluded("rivals"), 0.593, 59, "No clear winner: A wins 35 of 59 comparisons against B"),
+        (concluded("stratum"), 0.608, 100, None),
+        (concluded(measured=False), 0.608, 100, None),
+        (concluded(), 0.503, 100, None),
+        (concluded("rivals"), 0.4, 100, None),
+    ],
+)  # fmt: skip
+def test_a_title_counts_wins_if_the_lead_needs_no_more_words(
+    conclusion: Conclusion, share: float, n: int, title: str | None
+):
+    assert words.title_in_wins(conclusion, share, n) == title
 
 
 def test_a_title_of_several_dimensions_is_short_only_if_all_say_the_same():

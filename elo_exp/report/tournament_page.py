@@ -161,7 +161,10 @@ def _find_title(view: StandingsView) -> str | None:
     cell = conclusion and d.cells.get(
         (conclusion.subject or "", conclusion.rival or "")
     )
-    return words.title_in_wins(conclusion, cell[0]) if conclusion and cell else None
+    if not (conclusion and cell):
+        return None
+    share, n_comparisons, _ = cell
+    return words.title_in_wins(conclusion, share, n_comparisons)
 
 
 def _list_outcomes(view: StandingsView) -> list[Block]:

@@ -596,26 +596,39 @@ def title_of_all(conclusions: Sequence[Conclusion]) -> str | None:
     return f"{leader} leads on {where}"
 
 
-def title_in_wins(conclusion: Conclusion, share: float) -> str | None:
-    """Return the lead of one of two entrants as wins of 100 comparisons; None if its sentence says more than that.
+def title_in_wins(
+    conclusion: Conclusion, share: float, n_comparisons: int
+) -> str | None:
+    """Return the lead of one of two entrants as counts of wins; None if its sentence says more than that.
 
-    share  of the points that the leader took, ties counting half
+    Parameters
+    ----------
+    conclusion
+        Of two entrants on one rubric.
+    share
+        Win rate of the leader, ties counting half.
+    n_comparisons
+        Comparisons of the two.
     """
     leader, rival = conclusion.subject, conclusion.rival
-    n = round(100 * share)
-    if conclusion.adjustment or n <= 50:
+    n = round(share * n_comparisons)
+    if conclusion.adjustment or 2 * n <= n_comparisons:
         return None
-    # All and none are said of all and none alone
-    count = min(n, 99) if share < 1 else n
-    wins = f"wins {count} of 100 comparisons against {rival}"
+    if share < 1:  # all are said of all alone
+        n = min(n, n_comparisons - 1)
+    count = f"{n:,} of {n_comparisons:,} comparisons"
+    wins = f"{leader} wins {count} against {rival}"
     if conclusion.state == "leads":
-        return f"{leader} {wins}"
+        return wins
     if conclusion.state == "words" and not conclusion.reasons:
-        return f"By word overlap, {leader} {wins}"
+        return f"By word overlap, {wins}"
+    if conclusion.state == "undecided" and conclusion.reasons[0].name == "rivals":
+        prefix = "By word overlap, no" if conclusion.scope.is_baseline else "No"
+        return f"{prefix} clear winner: {wins}"
     if conclusion.state == "caution" and _describe_leader(conclusion).startswith(
         "the judge"
     ):
-        return f"The judge prefers {leader} to {rival} in {count} of 100 comparisons"
+        return f"The judge prefers {leader} to {rival} in {count}"
     return None
 
 
