@@ -115,6 +115,7 @@ BUILT = {
     "launching/error_messages.py",
     "models/checkpoints.py",
     "store/postgres_schema.py",
+    "launching/setting_names.py",
     "launching/shorthand.py",
 }
 

@@ -103,7 +103,7 @@ def test_a_canary_of_zero_goes_on():
         )
         assert ran.code == 0, ran.err
         assert len(server.asked) > 40
-        assert "invalid 100%" in ran.out
+        assert "invalid verdicts 100%" in ran.out
 
 
 @pytest.mark.system

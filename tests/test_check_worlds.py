@@ -156,7 +156,7 @@ def test_an_answer_that_is_always_longer_never_leads():
         assert said.state == "caution"
         assert [reason.name for reason in said.reasons] == ["length"]
         sentence = words.sentence(said)
-        assert "could explain all of it" in sentence or "may be none" in sentence
+        assert "could explain the whole lead" in sentence or "may be none" in sentence
 
 
 def test_a_leader_that_won_everything_leads_if_its_answers_are_not_always_longer():
@@ -365,7 +365,7 @@ def test_level_is_said_after_a_test_alone():
     """1,000 prompts half won by each are level within 70 points; 60 are not known to be."""
     for n, sentence in (
         (1000, "new and old are equal within 70 points"),
-        (60, "no difference found: new has the rating of old"),
+        (60, "no difference found: new and old have the same rating"),
     ):
         wins = np.arange(n) % 2
         assert words.sentence(concluded(battles_of(wins, wins))) == sentence

@@ -75,5 +75,7 @@ def test_a_logged_prompt_without_a_draw_is_named_and_not_guessed():
     fewer = dataclasses.replace(
         data, fresh_draws={"target": draws[np.arange(len(draws)) > 2]}
     )
-    with pytest.raises(NotEstimableError, match="3 logged prompts have no fresh draw"):
+    with pytest.raises(
+        NotEstimableError, match="3 logged prompts have no sample of the policy"
+    ):
         estimate("dr_cpo", fewer, "target")

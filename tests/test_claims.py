@@ -462,7 +462,7 @@ def test_the_heart_beats_on_whatever_happens(
         if isinstance(place, Path)
         else "canceling statement due to lock timeout"
     )
-    words = f"the claims' heartbeat was not written ({why})"
+    words = f"this run could not renew its claims on calls under way ({why})"
     assert set(caplog.messages) == {f"warning: {place}: {words}"}
 
 

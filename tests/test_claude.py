@@ -225,10 +225,10 @@ def test_a_retired_model_is_refused_and_a_deprecated_one_warned_of_once(caplog):
         server.fault("GET", "/v1/models/", Instead(json.dumps(kept).encode()), nth=None)
         for n in (1, 2, 3):
             judged(claude(server.url, model=OPUS_ID), n)
-    line = f"warning: judge.model: {OPUS_ID} will be retired on 2999-11-30"
-    assert [text.partition(";")[0] for text in caplog.messages if "will" in text] == [
-        line
-    ]
+    line = f"warning: judge.model: {OPUS_ID} retires on 2999-11-30"
+    assert [
+        text.partition(". ")[0] for text in caplog.messages if "retires" in text
+    ] == [line]
 
 
 # What it costs

@@ -422,8 +422,8 @@ def test_a_draw_that_is_no_number_is_malformed(tmp_path: Path):
         ),
         (
             ("experiment=arena", "arena=simulated"),
-            "draws must be 1 with experiment=arena; got 3. People compared one answer of each model, and so does "
-            "the judge.",
+            "draws must be 1 with experiment=arena; got 3. People compared one answer per model, and the judge "
+            "does the same.",
         ),
         (("experiment=tournament",), None),
         (

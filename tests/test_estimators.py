@@ -119,7 +119,9 @@ def test_too_few_labels_among_the_rows_of_a_policy_are_refused():
     labelled = np.flatnonzero(data.logged_rows.is_labelled)
     logprob = data.target_logprob["target"].copy()
     logprob[labelled[3:]] = np.nan
-    with pytest.raises(NotEstimableError, match="3 labels among its logged rows, 10"):
+    with pytest.raises(
+        NotEstimableError, match="3 labels among the logged answers, 10 needed"
+    ):
         estimate("snips", with_logprob(data, logprob))
 
 

@@ -227,7 +227,7 @@ def test_entrants_with_the_same_weights_share_a_load_and_keep_their_places(
     loads = [m.split()[1] for m in caplog.messages if m.startswith("loading ")]
     assert loads == [str(folder / "base"), str(folder / "other")]
     reasons = [response.finish_reason for response in responses["greedy"].values()]
-    assert f"greedy: of 5 answers {reasons.count('length')} cut off" in caplog.text
+    assert f"greedy: among 5 answers, {reasons.count('length')} cut off" in caplog.text
 
 
 @pytest.mark.parametrize("max_new_tokens", [8, 2000], ids=["answered", "failed"])

@@ -78,7 +78,7 @@ def test_labels_of_few_clusters_are_few_labels(tmp_path: Path):
     (few,) = headlines(read(tmp_path, rows(1, "cluster", labelled=19)))
     assert few.status == "caution"
     assert (
-        "its own answers to 19 prompts or clusters are labelled (20 needed)"
+        "its own answers are labelled on 19 prompts or clusters of prompts (20 needed)"
         in few.reason
     )
     checks = analysed(

@@ -124,7 +124,7 @@ def law(provider: str, place: Place, names: Mapping[int, str]) -> None:
                 judged(provider, server, place)
             assert n_stored(place) == n - k
             assert server.meter.billed.total() == n
-        assert f"its {k} open queries are paid for again" in repay(place)
+        assert f"Its {k} open judge calls are sent and charged again" in repay(place)
         server.faults.clear()
         assert judged(provider, server, place) == n
         assert n_stored(place) == n

@@ -215,7 +215,7 @@ def test_answers_that_a_run_wrote_are_read_again_as_conversations(tmp_path: Path
          "elo_exp: question.jsonl has messages at prompt 1. arena needs prompts of one text: conversations are not "
          "simulated."),
         (("experiment=audit", "study=own", "judge=lexical"),
-         "audit: 1 of 1 prompts is left out: an answer to several turns has no ladder."),
+         "audit: 1 of 1 prompts is left out, because a conversation of several turns has no graded answers."),
     ],
 )  # fmt: skip
 def test_what_takes_one_answer_refuses_several_turns_before_anything_is_asked(

@@ -317,9 +317,10 @@ def test_an_arena_controls_for_style_on_the_judges_scale(tmp_path):
     without = found.placement.uncontrolled_board
     assert without is not None and without.label == "Bradley-Terry"
     (said,) = read_json(found.run_dir / "ratings.json")["conclusions"].values()
-    assert said["sentence"].startswith("at equal style, ")
+    assert said["sentence"].startswith("At equal style, ")
     assert (
-        f"(without this control {without.row('mine').rating:.0f} (" in said["sentence"]
+        f"Without this control, its rating is {without.row('mine').rating:.0f} ("
+        in said["sentence"]
     )
     assert said["adjusted_for"] == ["length", "bold"]
     assert said["raw_rating"] == without.row("mine").rating

@@ -76,7 +76,7 @@ def test_an_adjusted_lead_says_so_and_shows_the_raw_one():
     unnamed = "if each of the 200 votes is by a different person"
     assert said.startswith(f"at equal length, {unnamed}, a is ahead of b by ")
     low, high = raw.effect.low, raw.effect.high
-    assert f"(raw lead {raw.effect.value:.0f} [{low:.0f}, {high:.0f}])" in said
+    assert f"(raw lead {raw.effect.value:.0f} points [{low:.0f}, {high:.0f}])" in said
     assert words.headline([found]) == said
     row = words.as_row(found)
     assert row["adjusted_for"] == ["length"]

@@ -150,7 +150,7 @@ def test_texts_are_shown_and_not_run(hostile: str):
     assert "img" not in tags
     assert tags.count("script") == 2  # the data, and the page's own
     assert " ".join(f"{hostile} of ann".split()) in reader.said
-    assert "A cell opens its verdicts." in reader.said
+    assert "Select a cell to read its comparisons." in reader.said
 
 
 def test_the_script_makes_text_of_everything():
@@ -199,7 +199,7 @@ def test_three_wins_are_shown_that_the_two_best_entrants_can_be_understood_by():
     assert [(kind, c.comparison.prompt_id) for kind, c in chosen] == sorted(
         [
             (f"{leader} wins with the longer answer", "q1"),
-            (f"{leader} wins, although its answer is not longer", "q2"),
+            (f"{leader} wins without the longer answer", "q2"),
             (f"{rival} wins", "q3"),
         ]
     )

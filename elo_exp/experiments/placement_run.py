@@ -57,10 +57,9 @@ class PlacementRun:
 
     kin         anchors and placed models of the judge's family
     human       battles between anchors
-    candidates  battles that may be entered, in the order in which they are sampled
+    candidates  battles that may be entered, in the order of sampling
     n_battles   battles of each placed model
     drawn       by placed model, its sampled battles so far, also those that cannot be judged
-    texts       texts of the sampled battles
     """
 
     def __init__(

@@ -237,7 +237,7 @@ def format_console(gate: GateResult) -> str:
     """Return the text of a gate for the console."""
     lines = [
         *(f"{label:<14}{text}" for label, text in gate.terms),
-        f"{'points':<14}{gate.scope_sentence}",
+        f"{'scope':<14}{gate.scope_sentence}",
     ]
     parts = [
         "\n".join(wrap_lines([gate.title])),

@@ -164,7 +164,7 @@ def _read_draw(row: Mapping[Any, Any], columns: Mapping[str, str]) -> str:
 def _read_score(value: Any, location: str) -> float | None:
     try:
         return _read_value(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise FileError.bad_file(
             location,
             f"has the score {format_value(value)}, which is no number",
@@ -175,7 +175,7 @@ def _read_score(value: Any, location: str) -> float | None:
 def _is_number(value: Any) -> bool:
     try:
         _ = _read_value(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
 
