@@ -114,6 +114,12 @@ def test_a_column_for_each_entrant_is_read(tmp_path: Path):
     ]
 
 
+def test_checkpoints_may_be_columns(tmp_path: Path):
+    rows = [["q1", 7, 0, 0.5], ["q2", 7, 1, 1]]
+    path = write_csv(tmp_path / "wide.csv", ("id", "seed", "step_0", "step_200"), rows)
+    assert {entrant for entrant, *_ in read(path)} == {"step_0", "step_200"}
+
+
 def test_a_wide_spreadsheet_is_read(tmp_path: Path):
     path = write_xlsx(
         tmp_path / "wide.xlsx",

@@ -29,11 +29,11 @@ _NAMES_BY_ROLE: Mapping[str, Sequence[str]] = {
     "draw": ("draw", "draw_idx", "epoch", "sample_idx", "trial", "attempt", "repeat"),
     "dimension": ("dimension", "rubric", "metric", "criterion", "scorer", "task"),
 }
-# Columns of numbers that are no scores of an entrant
-_OTHER_NUMBERS = (
-    *("cost", "price", "seconds", "latency", "duration", "tokens", "step"),
-    *("seed", "index", "turn", "length"),
+# Columns of numbers that are no scores of an entrant: by a word in their name, or by their whole name
+_WORDS_OF_OTHER_NUMBERS = (
+    *("cost", "price", "usd", "seconds", "latency", "duration", "tokens"),
 )
+_NAMES_OF_OTHER_NUMBERS = ("step", "seed", "index", "turn", "length", "row", "n")
 _VALUE_BY_WORD = {
     **dict.fromkeys(("true", "yes", "pass", "passed", "correct"), 1.0),
     **dict.fromkeys(("false", "no", "fail", "failed", "incorrect"), 0.0),
@@ -134,8 +134,10 @@ def _find_entrants(
 
 
 def _is_other_number(name: str) -> bool:
-    words = name.strip().casefold().replace("-", "_").split("_")
-    return any(word in _OTHER_NUMBERS for word in words)
+    plain_name = name.strip().casefold().replace("-", "_")
+    return plain_name in _NAMES_OF_OTHER_NUMBERS or any(
+        word in _WORDS_OF_OTHER_NUMBERS for word in plain_name.split("_")
+    )
 
 
 def scores_of_wide(path: Path, metric: str | None) -> Iterator[Score]:
