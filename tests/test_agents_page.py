@@ -83,6 +83,6 @@ def test_the_agents_as_entrants_are_judged_from_the_store(
     ran = given(line, folder, server)
     assert ran.code == 0, ran.err
     assert re.search(
-        r"verdicts: 54 new from lexical, 0 from cache (80 judge calls .*: 0 new",
+        r"verdicts: 0 new from claude-sonnet-5-5, 73 from cache \(80 judge calls",
         ran.err,
     )
