@@ -88,5 +88,5 @@ def test_the_page_of_answer_files_shows_what_is_read_of_the_same_answers(
 
 
 def test_the_readme_quotes_the_sentence_of_this_page():
-    (quoted,) = re.findall(r"(?m)^> (preference.+)$", read("README.md"))
+    (quoted,) = re.findall(r"(?m)^> (new leads .+)$", read("README.md"))
     assert quoted in read(OWN)
