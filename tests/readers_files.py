@@ -189,6 +189,10 @@ def _scores(folder: Path) -> None:
         for name, values in right.items()
         for n, value in enumerate(values)
     ]
+    write(
+        folder / "my_chain.py",
+        "def answer(prompt): return prompt * 2\ndef guess(prompt): return prompt\n",
+    )
     write(folder / "scores.csv", f"item_id,model_id,score\n{''.join(rows)}")
     agents_example.write_files(folder)
     for name, agent in {"a": "careful", "b": "quick"}.items():

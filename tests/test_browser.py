@@ -311,7 +311,7 @@ def test_labels_to_the_end_are_exported_and_read_by_the_command(
     ran = run("experiment=label", "run=first", "labels=[anna.jsonl]", *LOCAL, folder=labelled)  # fmt: skip
     assert len(ran.rows("battles.jsonl")) == 30
     tab = Tab(browser, ran.run_dir / "report.html")
-    assert "Of first, judged by lexical" in tab.text("header")
+    assert "Labelled run: first, judged by lexical" in tab.text("header")
     assert tab.complaints == []
 
 

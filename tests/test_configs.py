@@ -106,6 +106,11 @@ def files_to_read(tmp_path: Path) -> dict[str, list[str]]:
         },
         "entrant/vllm": ["entrant.vllm.model=mine/model"],
         "judge/local": ["judge.model=mine/model"],
+        "entrant/function": [
+            "entrant.function.function=json:dumps",
+            "entrant.function.version=1",
+        ],
+        "judge/function": ["judge.function=json:dumps", "judge.version=1"],
         "recorded": [f"entrant.recorded.path={tmp_path}/responses.jsonl"],
         "trajectories": [f"entrant.trajectories.path={tmp_path}/a.eval"],
         "replay": [f"judge.path={tmp_path}/battles.jsonl"],

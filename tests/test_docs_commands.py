@@ -69,7 +69,7 @@ def test_what_runs_also_plans(command: Command, reader: Machine):
     line = f"{reader.here(command.line)} plan=true"
     ran = reader.shell(line, ANTHROPIC_API_KEY="", OPENAI_API_KEY="")
     assert (ran.code, "Traceback" in ran.err) == (0, False), ran.err
-    assert re.search(r"(?m)^plan: |nothing is paid$", ran.out)
+    assert re.search(r"(?m)^plan: |nothing is charged\.$", ran.out)
     assert reader.n_billed() == before
 
 

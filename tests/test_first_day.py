@@ -408,5 +408,5 @@ def test_a_table_is_rated_in_one_line_of_python(desk: Path):
     )
     assert done.returncode == 0, done.stderr
     assert all(
-        name in done.stdout for name in ("factuality, 93 prompts", "probe_hedged")
+        name in done.stdout for name in ("factuality (93 prompts)", "probe_hedged")
     )

@@ -146,7 +146,7 @@ def test_what_entrants_were_paid_is_in_every_bill_and_recorded_answers_are_not_p
     (row,) = (row.split() for row in held("cache").splitlines() if "openai_c" in row)
     assert float(row[-1]) == pytest.approx(bill, abs=0.005)
     purge = held("cache", "store.action=purge", "store.entrant=openai_compatible")
-    assert f", ${bill:.2f} worth, would go" in purge
+    assert f"which cost ${bill:.2f}. Nothing has changed." in purge
     recorded = f"recorded_dir={ran.run_dir}/responses"
     read = tournament(server, recorded, "cache_dir=other", folder=tmp_path)
     assert read.read("manifest.json")["usage"]["dollars_by_entrant"] == {}

@@ -317,7 +317,7 @@ def test_every_action_does_on_postgresql_what_it_does_on_sqlite(
     assert Path("post.jsonl").read_bytes() == Path("lite.jsonl").read_bytes()
     said = manage(url, "store.action=purge", "store.judge=opus", "store.confirm=true")
     assert said.startswith("moved 2 answers, which cost $0.75, to beside/purged_")
-    purged = said.partition("into ")[2].partition(";")[0]
+    purged = said.partition(", to ")[2].partition(". To bring")[0]
     said = manage(url, "store.action=import", f"store.file='{purged}'")
     assert said == "read 2 answers, 2 of them new"
     assert listed(url) == listed("")

@@ -129,8 +129,8 @@ def test_an_entrant_of_ones_own_has_no_known_rating(tmp_path: Path):
         *("tracker=local", "figures=false"),
         folder=tmp_path,
     )
-    assert both.out.count("truly ") == 1
-    assert "By the verdicts of lexical as they are, probe_hedged is at " in both.out
+    assert both.out.count("The true rating of ") == 1
+    assert "On the judge's own scale, probe_hedged is rated " in both.out
 
 
 @pytest.mark.system
