@@ -261,7 +261,7 @@ def _receive(number: int, _: object) -> None:
     unfinished_work = "jobs that run" if _Process.stop_file else "answers on their way"
     with suppress(RuntimeError):  # the main thread was writing a line
         logger.info(
-            "interrupted: waiting for the %s; %s again gives them up",
+            "interrupted: waiting for the %s. Send %s again to give them up",
             unfinished_work,
             signal_name,
         )

@@ -137,6 +137,21 @@ def test_no_more_calls_run_at_a_time_than_are_allowed():
     assert most == 3
 
 
+def test_functions_need_prompts():
+    with pytest.raises(elo_exp.SettingError, match="Functions need prompts to answer"):
+        elo_exp.compare({"a": str.upper, "b": str.lower}, judge=shorter)
+
+
+def test_functions_are_planned_and_not_called():
+    counted = Counted("x")
+    plan = elo_exp.plan(
+        answers={"a": counted, "b": str.lower}, judge="sonnet", prompts=PROMPTS
+    )
+    assert plan.rows[0]["pairs"] == len(PROMPTS)
+    assert plan.dollars > 0
+    assert not counted.calls
+
+
 @pytest.mark.parametrize(
     ("result", "verdict"),
     [

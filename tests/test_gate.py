@@ -815,7 +815,7 @@ def test_the_control_is_planned_capped_and_paid_for_once(folder: Path):
         plan = gate_of(cache, "plan=true")
         control = [line for line in plan.out.splitlines() if "(control)" in line]
         assert control[0].split()[:6] == ["factuality", "(control)", "10", "20", "0", "20"]  # fmt: skip
-        assert "The control takes 20 of the calls (20 to pay for, $0.0" in plan.out
+        assert "The control takes 20 of the calls (20 new, $0.0" in plan.out
         capped = gate_of(cache, "judging.budget_usd=0.001")
         assert (capped.code, n_paid()) == (2, 0)
         assert "80 verdicts by" in capped.err

@@ -124,7 +124,7 @@ def test_a_second_signal_ends_the_command_at_once(tmp_path: Path):
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 143
-    assert "SIGTERM again gives them up" in err
+    assert "Send SIGTERM again to give them up" in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

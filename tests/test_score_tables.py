@@ -114,6 +114,14 @@ def test_a_column_for_each_entrant_is_read(tmp_path: Path):
     ]
 
 
+def test_repeats_without_a_number_are_named(tmp_path: Path):
+    rows = [["q1", "a", 1], ["q1", "a", 0], ["q1", "b", 1], ["q2", "b", 1]]
+    write_csv(tmp_path / "s.csv", ("item", "model", "score"), rows)
+    ran = attempt("s.csv", "tracker=local", folder=tmp_path)
+    assert ran.code == 2
+    assert "a has 2 scores of item q1 on score. If they are repeats" in ran.err
+
+
 def test_checkpoints_may_be_columns(tmp_path: Path):
     rows = [["q1", 7, 0, 0.5], ["q2", 7, 1, 1]]
     path = write_csv(tmp_path / "wide.csv", ("id", "seed", "step_0", "step_200"), rows)

@@ -655,7 +655,7 @@ def test_judges_that_compare_words_lead_nobody():
 
 def test_few_prompts_rank_nobody():
     found = opinion(CLEAR, CLEAR, CLEAR, n_prompts=12)
-    assert said(found) == "12 prompts, too few to rank"
+    assert said(found) == "12 prompts are too few to rank the entrants"
 
 
 @pytest.mark.parametrize(

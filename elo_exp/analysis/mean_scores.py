@@ -199,8 +199,10 @@ def _find_common_items(
     key, n = Counter((r.entrant, r.item, r.draw) for r in rows).most_common(1)[0]
     if n > 1:
         model, name, draw = key
+        repeat = f", repeat {draw}," if draw else ""
         raise FileError(
-            f"Each score of {dimension} must stand once; item {name} of {model}, draw {draw}, has {n}."
+            f"{model} has {n} scores of item {name}{repeat} on {dimension}. If they are repeats, number them in a column "
+            "named epoch."
         )
     entrants, entrant = np.unique([row.entrant for row in rows], return_inverse=True)
     items, first_row, item = np.unique(

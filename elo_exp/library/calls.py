@@ -31,11 +31,7 @@ from elo_exp.library.arguments import (
     make_words,
     open_folder,
 )
-from elo_exp.library.function_arguments import (
-    make_entrant_settings,
-    make_judge_settings,
-    split_functions,
-)
+from elo_exp.library.function_arguments import replace_functions
 from elo_exp.library.notes import collect_notes
 from elo_exp.library.results import Plan, Run
 from elo_exp.library.rows import Rows
@@ -255,21 +251,11 @@ def compare(
     >>> [row["winner"] for row in run.verdicts]
     ['loud', 'loud']
     """
-    with collect_notes() as notes:
-        tables, functions = split_functions(answers)
-        entrant_settings = make_entrant_settings(functions, out)
-        judge_settings = make_judge_settings(judge, out)
-    arguments = {**entrant_settings, **judge_settings, **settings}
-    if tables is not None:
-        arguments["answers"] = tables
+    arguments = {"answers": answers, "judge": judge, **settings}
     if prompts is not None:
         arguments["prompts"] = prompts
     arguments |= _budget_setting(budget_usd)
-    if functions:
-        words = ("entrant=[]", *words)
-    run = _run(words, arguments, out, stop)
-    run.notes[:0] = notes
-    return run
+    return _run(words, arguments, out, stop)
 
 
 def audit(
@@ -366,6 +352,7 @@ def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
         collect_notes() as notes,
         silence(),
     ):
+        words, settings = replace_functions(words, settings, out=None)
         chosen = {**settings, **_budget_setting(budget_usd), "plan": True}
         folder = CallFolder(Path(temporary))
         override_words, mappings = make_words(words, chosen, folder)
@@ -461,6 +448,7 @@ def _run(
         open_folder(out, is_temporary) as folder,
     ):
         places = {} if not is_temporary else {"cache_dir": folder.path("cache")}
+        words, settings = replace_functions(words, settings, out)
         override_words, mappings = make_words(words, {**places, **settings}, folder)
         with folder.naming(notes), raise_user_errors(override_words):
             done = _run_words(override_words, mappings, folder, notes)

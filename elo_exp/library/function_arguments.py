@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from elo_exp.errors import SettingError
 from elo_exp.functions import Versioned, register_function
 from elo_exp.library.arguments import File
 
@@ -50,6 +51,38 @@ def make_entrant_settings(
             for name, function in functions.items()
         }
     }
+
+
+def replace_functions(
+    words: Sequence[str], settings: Mapping[str, Any], out: File | None
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return the words and settings of a command, with settings of parts in place of functions.
+
+    Raises SettingError for functions without prompts.
+    """
+    tables, functions = split_functions(settings.get("answers"))
+    if not functions and not is_function(settings.get("judge")):
+        return tuple(words), dict(settings)
+    names_prompts = "prompts" in settings or any(
+        word.startswith("prompts") for word in words
+    )
+    if functions and tables is None and not names_prompts:
+        raise SettingError(
+            "Functions need prompts to answer. Add a list of texts or a file:",
+            "  prompts=[...]",
+        )
+    replaced = {
+        name: value
+        for name, value in settings.items()
+        if name not in ("answers", "judge")
+    }
+    if tables is not None:
+        replaced["answers"] = tables
+    if settings.get("judge") is not None:
+        replaced |= make_judge_settings(settings["judge"], out)
+    if not functions:
+        return tuple(words), replaced
+    return ("entrant=[]", *words), replaced | make_entrant_settings(functions, out)
 
 
 def make_judge_settings(judge: Any, out: File | None) -> dict[str, Any]:

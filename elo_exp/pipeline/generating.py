@@ -437,7 +437,7 @@ def assume_responses(
             )
             if lengths:
                 n_chars = sum(lengths) // len(lengths)
-            if missing and not at_least:
+            if missing and not at_least and turn == 0:
                 message_format = (
                     "%s: %s answers not generated yet, estimated at %s characters each"
                 )

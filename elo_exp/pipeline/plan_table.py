@@ -106,8 +106,9 @@ def _format_heading(plan: Plan, name: str | None = None) -> str:
 def _list_notes(plan: Plan) -> list[str]:
     notes = []
     if n := sum(row.shared for row in plan.rows):
+        share = "shares" if n == 1 else "share"
         notes.append(
-            f"{_count_calls(n, 'repeats', 'repeat')} the text of another and share its reply."
+            f"{_count_calls(n, 'repeats', 'repeat')} the text of another and {share} its reply."
         )
     if n := sum(row.under_way for row in plan.rows):
         notes.append(

@@ -38,6 +38,8 @@ def title(conclusion: Conclusion, unclear: Sequence[str] = ()) -> str:
     if conclusion.state == "fail":
         verb = "loses to" if conclusion.reasons else "is worse than"
         return f"Gate failed{by}: {subject} {verb} the baseline{_describe_failed_rubrics(conclusion)}"
+    if {reason.name for reason in conclusion.reasons} == {"control"}:
+        return f"Inconclusive{by}: the judge was not shown to notice worse answers"
     where = f" on {join_names(unclear)}" if unclear else ""
     return f"Inconclusive{by}: {subject} may be worse than the baseline{where}"
 
@@ -422,7 +424,7 @@ def describe_control_plan(
         return []
     cost = "" if dollars is None else f", ${dollars:.2f}"
     return [
-        f"  The control takes {format_count(n_calls)} of the calls ({format_count(n_new)} to pay for{cost}). It shows "
+        f"  The control takes {format_count(n_calls)} of the calls ({format_count(n_new)} new{cost}). It shows "
         "the judge degraded copies of the",
         "  baseline's answers. A judge that does not notice them cannot show that the candidate is not worse.",
     ]

@@ -81,7 +81,8 @@ def _describe_few_prompts(conclusion: Conclusion, _: str) -> str:
     n = conclusion.scope.n_prompts
     if n is None:
         return "no battle names its prompt, so the entrants cannot be ranked"
-    return f"{n} prompt{'s' if n != 1 else ''}, too few to rank"
+    verb = "s are" if n != 1 else " is"
+    return f"{n} prompt{verb} too few to rank the entrants"
 
 
 def _describe_no_ranking(conclusion: Conclusion, _: str) -> str:
