@@ -28,8 +28,12 @@ TURNED = {"model_a": "model_b", "model_b": "model_a", "tie": "tie"}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pilot on 60 pairs; the whole on 120, of which these are the first; the battles of the whole
-    rated again, and at equal length; and those of another judge, by which each third battle goes the other way."""
+    """Return a folder of runs to compare.
+
+    `pilot` has 60 pairs. `whole` has 120, and its first 60 are the pairs of the pilot. Two runs rate the
+    battles of `whole` again, one of them at equal length. The last has another judge, who gives each
+    third battle to the other side.
+    """
     folder = tmp_path_factory.mktemp("compared")
     for name, limit, k in (("pilot", 60, 8), ("whole", 120, 16)):
         given = (f"judging.limit_pairs={limit}", f"elo.k={k}")

@@ -87,7 +87,11 @@ def test_examples_of_the_library_are_true(
 
 @pytest.mark.parametrize("name", CALLABLES)
 def test_a_name_of_the_library_says_what_it_is(name: str):
-    """A summary in one line; of a function its parameters, results, errors and an example; of a result its attributes."""
+    """Each docstring has a summary of one line.
+
+    A function also describes its parameters, results and errors and shows an example. A result class
+    describes its attributes.
+    """
     named = getattr(elo_exp, name)
     doc = inspect.getdoc(named) or ""
     assert re.match(r"[A-Z].*\.(\n\n|$)", doc)

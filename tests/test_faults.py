@@ -1044,7 +1044,7 @@ def stops_at_the_canary(here: World, *given: str) -> None:
 
 
 def goes_on_after_a_change(here: World, *given: str) -> None:
-    """Under another setting the judge is asked anew, and nothing that was paid is lost."""
+    """After a change of settings the run asks the judge again and keeps all paid answers."""
     n_before = len(read(here.store, "SELECT key FROM answers"))
     here.server.verdicts, here.server.outcomes = JUDGE, None
     ran = here.run(*given, "--max-tokens", "300")

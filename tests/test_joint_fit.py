@@ -117,9 +117,11 @@ def test_the_fit_is_that_of_a_plain_optimiser() -> None:
 
 
 def test_the_design_effect_by_hand() -> None:
-    """Ten votes of one winner on two questions, and ten of the other: at probability 1/2 each score
-    has a residual of 1/2, so that with five alike to a question the variance is five times as large,
-    times 4 / 3 for four questions."""
+    """Five equal votes on each of four questions multiply the variance by 5 x 4 / 3.
+
+    Each model wins ten votes, on two questions. The probability is 1/2, and so is each residual. Five
+    equal residuals on a question make the variance five times as large. Four questions add the factor 4 / 3.
+    """
     some = drawn(SMALL)
     votes = some.votes.select(np.zeros(20, int))
     winner = np.repeat([0, 1], 10).astype(np.int8)

@@ -304,7 +304,7 @@ def max_t_quantile(noise: Array, std_error: Array, alpha: float = ALPHA) -> floa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """What the tests say of the first of a leaderboard, and of each of the others in its order.
+    """The first model of a leaderboard and the tests of it against each other model.
 
     Every other model is in exactly one of below, rivals and not_met.
 

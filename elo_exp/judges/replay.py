@@ -148,10 +148,10 @@ class ReplayJudge(Judge):
     judge_model  the judge to replay from a file with several; None takes every row
 
     A battle with one verdict answers both orders, the second marked as mirrored, unless the file
-    has a battle with the sides exchanged. If an order has several verdicts, the first is taken and the
-    others are counted; of the original program's rows it is the last, as that program did. The original wrote
-    TIE for a reply that it could not read: its verdicts are invalid where the reply, kept beside
-    them, disagrees.
+    has a battle with the sides exchanged. If an order has several verdicts, the judge replays the
+    first and counts the others. In files of the original program it replays the last, as that
+    program did. The original wrote TIE for a reply that it could not read. Such a verdict
+    is invalid if the reply, which is kept beside it, disagrees.
 
     A row of scores has prompt_id, policy (or entrant_id), draw_idx (default 0) and judge_score in
     [0, 1], or null for one that could not be read. It has no interval.

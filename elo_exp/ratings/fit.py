@@ -393,10 +393,10 @@ def sandwich(
 def correct_for_unequal_prompts(fit: Fit) -> Array:
     """Correct the covariance of a fit for models that met others on some of the prompts.
 
-    At the maximum a model's scores add up to zero over the k prompts that it was on, so that these take
-    k / (k - 1) in place of n / (n - 1), and more if a few of the k have most of its games
-    (`Balance.hidden`); from one alone there is no error: NaN. A few of many may be alike
-    by chance: of fewer than 20, no less is believed than independent games would leave.
+    At the maximum a model's scores add up to zero over the k prompts that it was on. The factor of these
+    scores is therefore k / (k - 1) and not n / (n - 1). It is larger if a few of the k prompts have most
+    of the model's games (`Balance.hidden`). With one prompt the error is unknown: NaN. A few prompts may
+    be alike by chance: under 20 prompts the error is at least that of independent games.
 
     Parameters
     ----------

@@ -5,9 +5,8 @@ A claim is a lease on a key, held by a process for as long as it lives: its host
 id say so on one machine; on others its heartbeat, which our own clock watches and is never compared
 with. PostgreSQL knows more: a process holds a lock there for as long as it has a connection, and is
 dead when that lock has been free for half a minute. A job of Slurm that begins anew knows that its
-earlier processes are dead. What a dead process has claimed, and the batches that it has left under
-way, go to the next that wants one of their answers; nothing is submitted again on the mere ground
-that somebody died.
+earlier processes are dead. The claims and unfinished batches of a dead process go to the next process
+that wants one of their answers. A death alone is no reason to submit anything again.
 """
 
 import logging

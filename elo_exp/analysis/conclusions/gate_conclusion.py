@@ -36,7 +36,7 @@ def conclude(
                  there; `others` are the dimensions in which. If length or unusual answers of the baseline could
                  explain the loss in each of them, these checks are the reasons
     cannot tell  in all other cases. The first reasons are
-                 few           under 20 prompts, or groups of prompts
+                 few           there are under 20 prompts, or under 20 groups of prompts
                  same_verdict  the judge gave one verdict to all comparisons
                  control       the judge did not find degraded copies of the baseline's answers, or was
                                not asked
@@ -44,12 +44,12 @@ def conclude(
                  length, responses, kin, audit) and
                  looked        results with fewer prompts were shown before, and no alpha is left
                  If there is no reason yet, the reason is one of
-                 invalid       without invalid verdicts it would pass or fail, or they leave no number of
-                               prompts that would tell
-                 lost          with so many missing or empty answers no number of prompts would tell
-                 flips         without the judge's disagreement between the orders it would pass
-                 power         the prompts would pass an equal candidate with less than 80%
-                 close         none of these
+                 invalid       without the invalid verdicts the gate would pass or fail, or with so many
+                               of them more prompts cannot decide it
+                 lost          with so many missing or empty answers more prompts cannot decide it
+                 flips         the gate would pass if the judge agreed with itself in both orders
+                 power         an equal candidate would pass on these prompts with less than 80%
+                 close         none of these applies
 
     The effect is the share of the dimension that decides: of a fail the one with the lowest upper bound,
     else the one with the lowest lower bound. Its bounds are one-sided. The scope names it where there are

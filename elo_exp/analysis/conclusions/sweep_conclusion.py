@@ -198,17 +198,17 @@ def find_job_lead(
     *,
     value: str = "rating",
 ) -> JobLead | None:
-    """Return who is first among the entrants of a job; None where nobody is rated.
+    """Return the first entrant of a job, or None if no entrant has a rating.
 
     Parameters
     ----------
     job
         Its name.
     rows
-        Of its entrants on one dimension: `model` and a rating each.
+        Entrants of the job on one dimension, each with `model` and a rating.
     conclusion
-        Of the job on this dimension, as ratings.json has it; None where it has none. Then the first
-        has the highest rating.
+        The job's conclusion on this dimension in ratings.json. If it is None, the entrant with the highest
+        rating is first.
     value
         The column of the ratings.
     """
