@@ -107,7 +107,7 @@ def call_each(
 ) -> Iterator[tuple[T, Any]]:
     """Yield each item with the result of the function, as results come. A coroutine is awaited.
 
-    An exception of the function ends the iteration, after calls under way have ended.
+    An exception of the function is raised after the results of the calls under way.
     """
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004
@@ -162,15 +162,21 @@ def _collect(
     remaining: Iterator[T],
     submit: Callable[[T], Future[Any]],
 ) -> Iterator[tuple[T, Any]]:
+    error: BaseException | None = None
     try:
         while running:
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                item = running.pop(future)
-                result = future.result()
-                for next_item in itertools.islice(remaining, 1):
-                    running[submit(next_item)] = next_item
-                yield item, result
+                if future.exception() is None:
+                    yield running[future], future.result()
+                error = error or future.exception()
+                # Not before the result is stored: a kill then loses at most `max_concurrency` results.
+                del running[future]
+                if error is None:
+                    for item in itertools.islice(remaining, 1):
+                        running[submit(item)] = item
+        if error is not None:
+            raise error
     finally:
         for future in running:
             future.cancel()

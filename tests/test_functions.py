@@ -75,6 +75,37 @@ def test_a_function_is_compared_with_recorded_answers():
     assert [row["winner"] for row in run.verdicts] == ["new"] * len(PROMPTS)
 
 
+def test_one_failed_call_costs_no_result_of_the_calls_beside_it():
+    """Eight calls wait for each other, so that all are under way when the first fails."""
+    barrier = threading.Barrier(8)
+
+    def fail_at_first(number: int) -> int:
+        if number < 8:
+            barrier.wait()
+        if number == 0:
+            raise ConnectionError("the index is away")
+        return number
+
+    results: list[int] = []
+    with pytest.raises(ConnectionError, match="the index is away"):
+        for number, _ in functions.call_each(
+            fail_at_first, range(24), lambda number: (number,), max_concurrency=8
+        ):
+            results.append(number)
+    assert set(range(1, 8)) <= set(results)
+
+
+def test_a_call_starts_when_an_earlier_result_is_taken():
+    """A program that is killed then loses as many results as run at a time."""
+    started: list[int] = []
+    for n_taken, _ in enumerate(
+        functions.call_each(
+            started.append, range(24), lambda number: (number,), max_concurrency=4
+        )
+    ):
+        assert len(started) <= n_taken + 4
+
+
 def test_a_run_that_failed_goes_on_where_it_stopped():
     old, broken = Counted("o "), Counted("new ", fails_at=10)
     with pytest.raises(ConnectionError, match="the index is away"):
