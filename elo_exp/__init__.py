@@ -9,7 +9,7 @@ Examples
 >>> import elo_exp
 >>> battles = [{"model_a": "new", "model_b": "old", "winner": name} for name in ["new"] * 30 + ["old"] * 10]
 >>> run = elo_exp.rate(battles)
->>> run.ratings[0]["model"]
+>>> run.leaderboard[0]["entrant"]
 'new'
 """
 

@@ -507,7 +507,9 @@ class Verdict(Record):
     usage: Mapping[str, int] = field(default_factory=dict)
     # of A, from 0 to 1, by the probabilities of A, B and TIE; None where labels alone are read
     share: float | None = None
-    later = ("share",)
+    # what the reply cost in US dollars when it was paid for; None where nothing was, or nobody knows
+    dollars: float | None = None
+    later = ("share", "dollars")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,7 +101,10 @@ def readers(folder: Path, whole: Path, out: Path) -> Mapping[str, Callable[[], o
     def opened() -> object:
         run = elo_exp.open_run(folder)
         _ = run.headline, repr(run), run._repr_html_(), run.text
-        for name in ("conclusions", "ratings", "differences", "battles", "responses"):
+        for name in (
+            *("conclusions", "leaderboard", "ratings", "differences", "battles"),
+            *("verdicts", "responses"),
+        ):
             try:
                 repr(getattr(run, name))
             except UserError as error:

@@ -61,8 +61,8 @@ def test_functions_are_compared_by_a_function():
     run = elo_exp.compare(
         {"loud": str.upper, "wordy one": wordy}, judge=shorter, prompts=PROMPTS, **SMALL
     )
-    assert {row["entrant_id"] for row in run.responses} == {"loud", "wordy one"}
-    assert [row["winner"] for row in run.verdicts] == ["loud"] * len(PROMPTS)
+    assert {row["entrant"] for row in run.responses} == {"loud", "wordy one"}
+    assert [row["winner"] for row in run.verdicts] == ["loud"] * 2 * len(PROMPTS)
     (conclusion,) = run.conclusions
     assert (conclusion["first"], conclusion["judge"]) == ("loud", "shorter")
 
@@ -72,7 +72,7 @@ def test_a_function_is_compared_with_recorded_answers():
     run = elo_exp.compare(
         {"old": rows, "new": str.lower}, judge=shorter, prompts=PROMPTS, **SMALL
     )
-    assert [row["winner"] for row in run.verdicts] == ["new"] * len(PROMPTS)
+    assert [row["winner"] for row in run.verdicts] == ["new"] * 2 * len(PROMPTS)
 
 
 def test_one_failed_call_costs_no_result_of_the_calls_beside_it():

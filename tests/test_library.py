@@ -73,7 +73,7 @@ def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str])
         printed = capsys.readouterr().out
         assert printed == (following.text if following.kind == "text" else "")
         n_outputs += bool(printed)
-    assert n_outputs == 7
+    assert n_outputs == 9
 
 
 # What it takes, and what it gives
@@ -146,7 +146,7 @@ def test_conclusions_of_policies_and_of_a_comparison_are_there(tmp_path: Path):
 def test_results_are_rows_that_tables_are_made_of():
     rated = elo_exp.rate(BATTLES, **QUICK)
     frame = pd.DataFrame(rated.ratings).query("method == 'bradley_terry'")
-    assert list(frame["model"]) == ["old", "new", "base"]
+    assert list(frame["entrant"]) == ["old", "new", "base"]
     lazy = pl.DataFrame(rated.ratings, infer_schema_length=None)
     assert lazy["rating"].to_list() == [row["rating"] for row in rated.ratings]
     assert len(rated.battles) == len(BATTLES)
@@ -155,6 +155,42 @@ def test_results_are_rows_that_tables_are_made_of():
     assert rated.conclusions[0]["sentence"] in " ".join(rated.text.split())
     assert "<td>new</td>" in rated.ratings._repr_html_()
     assert rated.read("pairwise_winrates.csv")[0].keys() >= {"entrant_a", "entrant_b"}
+
+
+def test_a_leaderboard_has_the_ratings_of_the_primary_method_which_come_first():
+    rated = elo_exp.rate(BATTLES, **QUICK)
+    primary = [row for row in rated.ratings if row["method"] == "bradley_terry"]
+    assert rated.ratings[:3] == primary
+    shared = (
+        "dimension",
+        "entrant",
+        "rating",
+        "ci_low",
+        "ci_high",
+        "rank",
+        "n_prompts",
+    )
+    rows = [{name: row[name] for name in shared} for row in rated.leaderboard]
+    assert rows == [{name: row[name] for name in shared} for row in primary]
+    assert {row["unit"] for row in rated.leaderboard} == {"points"}
+
+
+def test_a_verdict_is_a_row_with_the_texts_that_the_judge_saw():
+    """It names an entrant, in whichever order the answers were shown."""
+    run = elo_exp.compare(ANSWERS, judge=lambda prompt, a, b: "A", **QUICK)
+    assert len(run.verdicts) == 24
+    shown_first, shown_second = run.verdicts[:2]
+    texts = {row["prompt"]: row["response"] for row in ANSWERS["old"]}
+    assert shown_first["answer_a"] == texts[shown_first["question"]]
+    same = ("question", "answer_a", "answer_b", "entrant_a", "entrant_b", "prompt_id")
+    assert [shown_first[name] for name in same] == [shown_second[name] for name in same]
+    seen = [
+        [row[name] for name in ("order", "verdict", "winner", "inconsistent")]
+        for row in (shown_first, shown_second)
+    ]
+    assert seen == [["ab", "entrant_a", "old", True], ["ba", "entrant_b", "new", True]]
+    entrants = {row["entrant"] for row in [*run.responses, *run.leaderboard]}
+    assert entrants == {"old", "new"}
 
 
 def test_missing_values_of_a_table_are_missing():
@@ -242,7 +278,7 @@ def test_answers_are_compared_as_the_command_compares_their_files(tmp_path):
         assert ratings(run) == (ran.run_dir / "ratings.json").read_bytes()
         assert run.manifest["study"] == "own"
         assert len(run.responses) == 24
-        assert len(run.verdicts) == 12
+        assert len(run.verdicts) == 24
     assert "prompts: 12 of 12 answered by both entrants" in run.notes[2]
     assert run.notes[:2] == [
         f"{files['old']}: plain rows: 12 answers of old",
@@ -324,7 +360,14 @@ def test_runs_and_sweeps_are_opened(tmp_path):
         "-m", "rating=[bradley_terry]", "elo.k=8,16", "hydra.sweep.dir=swept",
         *commands.QUICK, folder=tmp_path,
     )  # fmt: skip
-    jobs = elo_exp.open_run("swept").sweep
+    sweep = elo_exp.open_run("swept")
+    board = sweep.leaderboard
+    assert [*board[0]][:3] == ["job", "elo.k", "dimension"]
+    assert {(row["job"], row["elo.k"]) for row in board} == {(0, 8), (1, 16)}
+    elo = [row["rating"] for row in sweep.ratings if row["method"] == "elo"]
+    assert elo[: len(elo) // 2] != elo[len(elo) // 2 :]
+    jobs = sweep.sweep
+    assert len(sweep.ratings) == sum(len(job.ratings) for job in jobs)
     assert [job.manifest["config"]["elo"]["k"] for job in jobs] == [8, 16]
     assert jobs[0].sweep == []
     assert {row["method"] for row in jobs[1].ratings} == {"elo", "bradley_terry"}
@@ -343,6 +386,15 @@ def test_a_run_that_did_not_finish_is_not_opened(tmp_path):
     )
     with pytest.raises(elo_exp.UserError, match="stopped did not finish .Keyboard"):
         elo_exp.open_run("stopped")
+
+
+def test_a_sweep_without_a_finished_job_is_not_opened():
+    Path("swept/0").mkdir(parents=True)
+    with pytest.raises(
+        elo_exp.UserError,
+        match=r"^swept is a sweep without a finished job \(it has 1\)\.",
+    ):
+        elo_exp.open_run("swept")
 
 
 # Mistakes
@@ -557,7 +609,7 @@ rows = [{"model_a": "a", "model_b": "b", "winner": "tie"}]
 
 def main() -> float:
     run: elo_exp.Run = elo_exp.rate(rows, winner="winner", elo__k=8)
-    names: list[str] = [row["model"] for row in run.ratings]
+    names: list[str] = [row["entrant"] for row in run.ratings]
     other = elo_exp.compare({"old": "a.jsonl", "new": rows}, judge="sonnet", budget_usd=2)
     plan: elo_exp.Plan = elo_exp.plan(answers=["a.jsonl", Path("b.jsonl")], judge="opus")
     try:

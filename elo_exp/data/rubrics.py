@@ -332,6 +332,7 @@ class Rubric(Instructions):
             stop_reason=reply.stop_reason,
             timestamp=reply.timestamp,
             usage=reply.usage,
+            dollars=reply.dollars or None,
         )
 
 

@@ -35,6 +35,7 @@ from elo_exp.library.function_arguments import replace_functions
 from elo_exp.library.notes import collect_notes
 from elo_exp.library.results import Plan, Run
 from elo_exp.library.rows import Rows
+from elo_exp.library.tables import list_finished_jobs
 from elo_exp.library.user_mistakes import raise_user_errors
 from elo_exp.masking import current_mask, mask_text
 from elo_exp.progress import silence
@@ -94,7 +95,7 @@ def run(
 
     >>> import elo_exp
     >>> demo = elo_exp.run("rubric=[factuality]", prompts__n=20)
-    >>> demo.ratings[0]["model"]
+    >>> demo.leaderboard[0]["entrant"]
     'probe_reference'
     """
     return _run(words, settings, out, stop)
@@ -132,7 +133,7 @@ def rate(
     Returns
     -------
     Run
-        The finished run. `ratings` has a row per rubric, method and model.
+        The finished run. `leaderboard` has a row per rubric and entrant.
 
     Raises
     ------
@@ -149,7 +150,7 @@ def rate(
     >>> winners = ["new"] * 30 + ["old"] * 10
     >>> battles = [{"model_a": "new", "model_b": "old", "winner": name} for name in winners]
     >>> run = elo_exp.rate(battles)
-    >>> [(row["model"], round(row["rating"])) for row in run.ratings if row["method"] == "bradley_terry"]
+    >>> [(row["entrant"], round(row["rating"])) for row in run.leaderboard]
     [('new', 1495), ('old', 1305)]
 
     Name the columns and words of your own table.
@@ -249,7 +250,7 @@ def compare(
     ...     {"loud": str.upper, "wordy": lambda prompt: prompt * 2}, judge=shorter, prompts=["Hello", "Good morning"]
     ... )
     >>> [row["winner"] for row in run.verdicts]
-    ['loud', 'loud']
+    ['loud', 'loud', 'loud', 'loud']
     """
     arguments = {"answers": answers, "judge": judge, **settings}
     if prompts is not None:
@@ -387,7 +388,8 @@ def open_run(folder: File) -> Run:
     Returns
     -------
     Run
-        The run. If the folder is that of a sweep, `sweep` lists the runs of its jobs.
+        The run. If the folder is that of a sweep, its tables have the rows of all finished jobs, with the swept settings
+        as columns, and `sweep` lists the runs of the jobs.
 
     Raises
     ------
@@ -404,7 +406,13 @@ def open_run(folder: File) -> Run:
     """
     path = Path(folder)
     with raise_user_errors():
-        if sweep_jobs(path):
+        if jobs := sweep_jobs(path):
+            if not list_finished_jobs(path):
+                raise FileError.bad_file(
+                    path,
+                    f"is a sweep without a finished job (it has {len(jobs)})",
+                    "Run its command again to finish it.",
+                )
             return Run(path)
         if not (path / "manifest.json").is_file():
             raise FileError.bad_file(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,15 +14,16 @@ from typing import Any
 from elo_exp.errors import FileError, SettingError, format_value
 from elo_exp.experiments import Report
 from elo_exp.launching import running
+from elo_exp.library import tables
 from elo_exp.library.arguments import File
 from elo_exp.library.rows import Rows
 from elo_exp.library.run_files import RunFiles
 from elo_exp.library.user_mistakes import raise_user_errors
-from elo_exp.runs.reading import battles_file, primary_method, read_manifest, sweep_jobs
+from elo_exp.runs.reading import read_manifest
 
 # Matplotlib's style belongs to the process
 _DRAW_LOCK = threading.RLock()
-_BOARD_COLUMNS = ("model", "rating", "ci_low", "ci_high", "rank_low", "rank_high")
+_SHOWN_COLUMNS = ("entrant", "rating", "ci_low", "ci_high", "rank_low", "rank_high")
 
 
 class Picture:
@@ -50,7 +52,8 @@ class Run:
     """A finished run, read from its folder. In a notebook it shows its conclusions and leaderboards.
 
     Tables are lists of dictionaries, so `pandas.DataFrame(run.ratings)` makes a data frame. The column `dimension` holds
-    the name of the rubric. A value that is not known is None.
+    the name of the rubric. A value that is not known is None. Of a sweep, each table has the rows of all finished jobs,
+    with the columns `job` and the swept settings, such as `elo.k`, first.
 
     Attributes
     ----------
@@ -113,79 +116,69 @@ class Run:
 
         A run of the oracle has a row per policy, and a row `choice` for the choice among the policies.
         """
-        files = (
-            *("ratings.json", "gate.json", "audit.json", "judges.json"),
-            "compare.json",
-        )
-        name = next((n for n in files if (self.folder / n).is_file()), "manifest.json")
-        content = self._files.read_document(name)
-        if name in ("audit.json", "judges.json"):
-            by = {key: entry["conclusion"] for key, entry in content.items()}
-        elif name == "gate.json":
-            by = {"": content["conclusion"]}
-        else:
-            by = content.get("conclusions", {})
-        if name == "manifest.json" and (choice := content.get("choice")):
-            by = {**by, "choice": choice}
-        return Rows({"dimension": key, **conclusion} for key, conclusion in by.items())
+        return self._list_rows(tables.list_conclusions)
+
+    @cached_property
+    def leaderboard(self) -> Rows:
+        """The leaderboard by the primary rating method, a row per rubric and entrant, the best entrant first.
+
+        `rating`, `ci_low` and `ci_high` are in the unit of the column `unit`. `rank_low` and `rank_high` are the ranks
+        that the data leave possible.
+        """
+        return self._list_rows(tables.list_leaderboard)
 
     @cached_property
     def ratings(self) -> Rows:
-        """The ratings, a row per rubric, method and model.
+        """The ratings by all methods, a row per rubric, method and entrant. The primary method comes first.
 
         `rating`, `std_error`, `ci_low` and `ci_high` are in rating points. `p_best` is a probability (0 to 1). The file
-        ratings.json has the same fields (docs/ratings.md).
+        ratings.json has the same fields, and calls the entrant `model` (docs/ratings.md).
         """
-        return Rows(
-            {"dimension": dimension, "method": method, **row}
-            for dimension, methods in self._files.ratings["dimensions"].items()
-            for method, board in methods.items()
-            for row in board.get("ratings", ())
-        )
+        return self._list_rows(tables.list_ratings)
 
     @cached_property
     def differences(self) -> Rows:
-        """The differences between models, a row per method, rubric and pair.
+        """The differences between entrants, a row per method, rubric and pair.
 
         `difference`, `ci_low` and `ci_high` are in rating points, `higher` minus `lower`. `p_holm` is the p-value after
         Holm's adjustment for all pairs and rubrics.
         """
-        return Rows(
-            {"method": method, **row}
-            for method, rows in self._files.ratings.get("differences", {}).items()
-            for row in rows
-        )
+        return self._list_rows(tables.list_differences)
 
     @cached_property
     def battles(self) -> Rows:
-        """The rated battles, a row per battle: `model_a`, `model_b`, `winner`, `question_id` and so on."""
-        path = battles_file(self.folder)
-        return self._files.read_rows("battles", path.name if path else None)
+        """The rated comparisons, a row per comparison, with the columns of a battle file.
+
+        The columns are `model_a`, `model_b`, `winner`, `question_id` and so on (docs/row_files.md).
+        """
+        return self._list_rows(tables.list_battles)
 
     @cached_property
     def verdicts(self) -> Rows:
-        """The verdicts of the judge, a row per comparison. `raw` has its reply for each order of the two answers."""
-        return self._files.read_rows("verdicts", "verdicts.jsonl")
+        """The verdicts of the judge, a row per verdict. A comparison has one in each order of its answers.
+
+        `question`, `answer_a` and `answer_b` are the texts that the judge saw. `order` is `"ab"` if the judge saw
+        `answer_a` first. `verdict` is `"entrant_a"`, `"entrant_b"`, `"tie"` or `"invalid"`, whatever the order, and
+        `winner` is the name of that entrant. `share` is the share of `entrant_a`, if the judge gives one. `inconsistent`
+        is true if the two orders of the comparison disagree. `cost` is in US dollars. Equal texts share one reply, whose
+        cost is in one row.
+        """
+        return self._list_rows(tables.list_verdicts)
 
     @cached_property
     def responses(self) -> Rows:
-        """The answers, a row per entrant and prompt: `entrant_id`, `prompt_id`, `response_text` and so on."""
-        return self._files.read_rows("responses")
+        """The answers, a row per entrant and prompt: `entrant`, `prompt_id`, `response_text` and so on."""
+        return self._list_rows(tables.list_responses)
 
     @cached_property
     def probes(self) -> Rows:
         """The tests of an audit, a row per rubric and test: `estimate`, its 95% interval `low` to `high`, and `verdict`."""
-        return Rows(
-            {"dimension": dimension, **row}
-            for dimension, audit in self._files.read_document("audit.json").items()
-            for row in audit["results"]
-        )
+        return self._list_rows(tables.list_probes)
 
     @property
     def sweep(self) -> list[Run]:
         """The finished jobs of a sweep, in order. The list is empty for a single run."""
-        jobs = sweep_jobs(self.folder)
-        return [Run(job) for job in jobs if read_manifest(job).get("finished_at")]
+        return [Run(job) for job in tables.list_finished_jobs(self.folder)]
 
     @property
     def page(self) -> Path:
@@ -267,24 +260,28 @@ class Run:
 
     # Inside
 
+    def _list_rows(self, list_table: Callable[[RunFiles], Rows]) -> Rows:
+        """Return a table of the run. A sweep has the rows of its jobs, with the swept settings as columns."""
+        if not (jobs := tables.list_finished_jobs(self.folder)):
+            return list_table(self._files)
+        return tables.join_jobs(
+            {job: list_table(RunFiles(job)) for job in jobs},
+            tables.list_swept_settings(self.folder),
+        )
+
     def _boards(self) -> dict[str, Rows]:
-        """Return the leaderboard of each rubric, by the primary rating method."""
-        if not (self.folder / "ratings.json").is_file():
+        """Return the leaderboard of each rubric as it is shown."""
+        if not self._files.has("ratings.json"):
             return {}
-        boards = {}
-        for dimension, methods in self._files.ratings["dimensions"].items():
-            rows = methods.get(primary_method(methods), {}).get("ratings", ())
-            boards[dimension] = Rows(
-                {name: row[name] for name in _BOARD_COLUMNS if name in row}
-                for row in rows
-            )
+        boards: dict[str, Rows] = {}
+        for row in self.leaderboard:
+            shown_row = {name: row[name] for name in _SHOWN_COLUMNS}
+            boards.setdefault(row["dimension"], Rows()).append(shown_row)
         return boards
 
     def _summary(self) -> str:
-        if self.sweep:
-            return "\n".join(
-                [f"{len(self.sweep)} jobs", *(str(j.folder) for j in self.sweep)]
-            )
+        if jobs := self.sweep:
+            return "\n".join([f"{len(jobs)} jobs", *(str(job.folder) for job in jobs)])
         lines = [str(row["sentence"]) for row in self.conclusions]
         boards = [f"{name}\n{rows!r}" for name, rows in self._boards().items()]
         return "\n".join([*lines, *boards, str(self.folder)])

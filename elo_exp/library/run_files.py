@@ -27,22 +27,26 @@ class RunFiles:
     """The files in the folder of a run. Raises FileError if a file is missing or damaged."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
+
+    def has(self, name: str) -> bool:
+        """Return whether the folder has this file."""
+        return (self.folder / name).is_file()
 
     @property
     def kind(self) -> str:
         """A description of the folder for messages: "a run of experiment=rate"."""
-        path = self._folder / "manifest.json"
-        kind = read_manifest(self._folder).get("experiment") if path.is_file() else None
+        path = self.folder / "manifest.json"
+        kind = read_manifest(self.folder).get("experiment") if path.is_file() else None
         return f"a run of experiment={kind}" if kind else "not a run"
 
     def read_file(self, name: str) -> Any:
         """Return the content of a file: rows, arrays by name, or a JSON object."""
-        path = self._folder / name
+        path = self.folder / name
         with raise_user_errors():
             if not path.is_file():
                 raise FileError(
-                    f"{self._folder} has no file {name}, as it is {self.kind}."
+                    f"{self.folder} has no file {name}, as it is {self.kind}."
                 )
             if path.suffix == ".jsonl":
                 return Rows(row for _, row in read_jsonl(path))
@@ -64,31 +68,35 @@ class RunFiles:
     @cached_property
     def ratings(self) -> dict[str, Any]:
         """The object of ratings.json."""
-        if not (self._folder / "ratings.json").is_file():
-            if judges := sorted((self._folder / "judges").glob("*/")):
-                raise FileError(
-                    f"{self._folder} has the ratings of {len(judges)} judges. Open the folder of one judge:",
-                    f"  elo_exp.open_run({str(judges[0])!r})",
-                )
-            raise FileError(f"{self._folder} has no ratings, as it is {self.kind}.")
+        if not self.has("ratings.json"):
+            raise self._build_missing_error("ratings")
         return self.read_document("ratings.json")
 
     def read_document(self, name: str) -> dict[str, Any]:
         """Return the checked JSON object of a file."""
-        path = self._folder / name
+        path = self.folder / name
         if not path.is_file():
-            raise FileError(f"{self._folder} has no file {name}, as it is {self.kind}.")
+            raise FileError(f"{self.folder} has no file {name}, as it is {self.kind}.")
         with raise_user_errors():
             content: dict[str, Any] = documents.read_document(_DOCUMENTS[name], path)
         return content
 
     def read_rows(self, name: str, single_file: str | None = None) -> Rows:
         """Return the rows of all files in a folder of the run, or of a single file if it exists."""
-        if single_file and (self._folder / single_file).is_file():
+        if single_file and (self.folder / single_file).is_file():
             rows: Rows = self.read_file(single_file)
             return rows
-        paths = sorted((self._folder / name).glob("*.jsonl"))
+        paths = sorted((self.folder / name).glob("*.jsonl"))
         if not paths:
-            raise FileError(f"{self._folder} has no {name}, as it is {self.kind}.")
+            raise self._build_missing_error(name)
         with raise_user_errors():
             return Rows(row for path in paths for _, row in read_jsonl(path))
+
+    def _build_missing_error(self, name: str) -> FileError:
+        """Return the error for a table that the run does not have, or of which each judge has its own."""
+        if judges := sorted((self.folder / "judges").glob("*/")):
+            return FileError(
+                f"{self.folder} has the {name} of {len(judges)} judges. Open the folder of one judge:",
+                f"  elo_exp.open_run({str(judges[0])!r})",
+            )
+        return FileError(f"{self.folder} has no {name}, as it is {self.kind}.")

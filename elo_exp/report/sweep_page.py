@@ -47,6 +47,7 @@ from elo_exp.report.document import (
 from elo_exp.report.provenance import build_details_section
 from elo_exp.report.sentences import sweep_sentences as words
 from elo_exp.report.sweep_numbers import ChangeTables
+from elo_exp.runs.sweep_record import JobSettings
 
 Row = Mapping[str, Any]
 Conclusions = Mapping[str, Mapping[str, Row]]  # of ratings.json, by job and dimension
@@ -78,49 +79,6 @@ _FOOTER = (
     "Every number is in sweep_summary.csv, sweep_numbers.csv and sweep_jobs.json next to this page, and in the folders of "
     "the jobs."
 )
-
-
-class Settings:
-    """Settings of the jobs of a sweep.
-
-    swept  values of each setting that differs between jobs, in the order of the jobs
-    fixed  settings that all jobs share, as they were given
-    """
-
-    def __init__(self, jobs: Sequence[Row]) -> None:
-        self._choices_by_job = {
-            job["job"]: dict(
-                word.split("=", 1) for word in job["overrides"] or () if "=" in word
-            )
-            for job in jobs
-        }
-        known_choices = [
-            choices for choices in self._choices_by_job.values() if choices
-        ]
-        values_by_name = {
-            name: list(dict.fromkeys(choices.get(name) for choices in known_choices))
-            for name in dict.fromkeys(
-                name for choices in known_choices for name in choices
-            )
-        }
-        self.swept = {
-            name: [value for value in values if value is not None]
-            for name, values in values_by_name.items()
-            if len(values) > 1
-        }
-        self.fixed = [
-            f"{name}={values[0]}"
-            for name, values in values_by_name.items()
-            if not values[1:]
-        ]
-
-    def of(self, jobs: Sequence[str]) -> list[str]:
-        """Return the values of each setting that was swept in these jobs."""
-        cells = []
-        for name in self.swept:
-            values = [self._choices_by_job[job].get(name) for job in jobs]
-            cells.append(", ".join(dict.fromkeys(filter(None, values))) or NO_VALUE)
-        return cells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +118,7 @@ class SweepResult:
     judges: Sequence[Row]
     estimates: Sequence[Row]
     conclusions_of_jobs: Conclusions
-    settings: Settings
+    settings: JobSettings
     dimensions: Sequence[SweptDimension]
     moved: ChangeTables | None
     seeds: Mapping[str, float]
@@ -241,7 +199,7 @@ def conclude_sweep(
         judges=judges,
         estimates=estimates,
         conclusions_of_jobs=conclusions,
-        settings=Settings(jobs),
+        settings=JobSettings(jobs),
         dimensions=dimensions,
         moved=moved,
         seeds=seeds,
@@ -402,7 +360,7 @@ def _build_jobs_table(result: SweepResult) -> Table:
 
 
 def _make_job_row(
-    job: Row, settings: Settings, *, has_errors: bool
+    job: Row, settings: JobSettings, *, has_errors: bool
 ) -> list[str | Cell]:
     usage, dollars, name = job["usage"], job["dollars"], job["job"]
     state = "failed" if job["error"] else "stopped"
@@ -456,7 +414,7 @@ def _list_rating_blocks(result: SweepResult) -> Iterator[Block]:
         yield _build_ratings_table(dimension, result.settings)
 
 
-def _build_ratings_table(dimension: SweptDimension, settings: Settings) -> Table:
+def _build_ratings_table(dimension: SweptDimension, settings: JobSettings) -> Table:
     """Return a table of ratings in which jobs with the same ratings share a row."""
     job_groups: list[list[str]] = []
     for job, rows in dimension.by_job.items():
@@ -511,7 +469,7 @@ def _list_elo_blocks(result: SweepResult) -> list[Block]:
     return [*blocks, Paragraph(_ELO_NOTE, "small")] if blocks else []
 
 
-def _build_elo_table(dimension: SweptDimension, settings: Settings) -> Table:
+def _build_elo_table(dimension: SweptDimension, settings: JobSettings) -> Table:
     models = dimension.models[:_MAX_RATING_COLUMNS]
     rows: list[list[str | Cell]] = []
     for job, by_model in dimension.by_job.items():

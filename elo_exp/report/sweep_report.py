@@ -17,8 +17,9 @@ from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report import provenance, sweep_numbers, sweep_page
 from elo_exp.report.artifacts import write_plots
 from elo_exp.report.page import render_document
-from elo_exp.report.sweep_page import Settings, SweepResult
+from elo_exp.report.sweep_page import SweepResult
 from elo_exp.runs.reading import FinishedRun, manifest_if_any, read_runs, sweep_jobs
+from elo_exp.runs.sweep_record import JobSettings
 from elo_exp.store.usage import sum_usages, total_dollars
 from elo_exp.trackers import Lines, Value
 
@@ -201,7 +202,7 @@ def _measure_seed_scatter(jobs: Sequence[Row], rows: Sequence[Row]) -> dict[str,
 
     rows  of sweep_summary.csv, with Elo as the rating
     """
-    if [*Settings(jobs).swept] != ["elo.seed"]:
+    if [*JobSettings(jobs).swept] != ["elo.seed"]:
         return {}
     ratio_by_dimension = {}
     for dimension, dimension_rows in grouped(rows, "dimension").items():
