@@ -71,6 +71,7 @@ def the_batch(store: Store) -> str:
     return nonce
 
 
+@pytest.mark.system
 @each_provider
 def test_a_key_of_another_workspace_denies_no_submission(provider, place):
     """Whose list is empty. Nothing is paid for by itself; the earlier key finds the batch."""
@@ -89,6 +90,7 @@ def test_a_key_of_another_workspace_denies_no_submission(provider, place):
         assert server.meter.billed.total() == n_stored(place) == 6
 
 
+@pytest.mark.system
 @each_provider
 def test_a_rotated_key_finds_what_arrived_and_denies_nothing(provider):
     with serving(provider, workspaces=WORKSPACES) as server:
@@ -109,6 +111,7 @@ def test_a_rotated_key_finds_what_arrived_and_denies_nothing(provider):
         assert server.meter.billed.total() == 6
 
 
+@pytest.mark.system
 def test_what_is_repaid_is_paid_again_and_found_later_by_the_key_that_sees_it():
     with serving("openai", workspaces=WORKSPACES) as server:
         lose_a_submission("openai", server, HERE, AcceptThenReset())
@@ -123,6 +126,7 @@ def test_what_is_repaid_is_paid_again_and_found_later_by_the_key_that_sees_it():
         assert server.meter.billed.total() == 14  # 6 were paid twice, as was asked for
 
 
+@pytest.mark.system
 def test_an_intent_of_an_older_version_is_not_denied():
     """Which did not note whose key it was. What has arrived is found all the same."""
     with serving("anthropic") as server:
@@ -141,6 +145,7 @@ def test_an_intent_of_an_older_version_is_not_denied():
         assert server.meter.billed.total() == 6
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
 def test_one_key_at_two_organizations_is_two_accounts(provider):
     """As behind a gateway."""
@@ -154,6 +159,7 @@ def test_one_key_at_two_organizations_is_two_accounts(provider):
         assert judged(provider, server, HERE, n=N) == 6
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("provider", ["anthropic", "openai"])
 def test_a_list_that_does_not_reach_back_denies_nothing(provider):
     """The batch that was the newest before is not in it."""
@@ -167,6 +173,7 @@ def test_a_list_that_does_not_reach_back_denies_nothing(provider):
         assert "store.action=confirm" not in str(error.value)
 
 
+@pytest.mark.system
 def test_a_submission_that_nobody_wants_holds_nobody_up(caplog):
     """Of another run, with another key."""
     with serving("anthropic", workspaces=WORKSPACES) as server:
@@ -216,6 +223,7 @@ def history(provider: str, place: Place, seed: int) -> int:
     return len(denied)
 
 
+@pytest.mark.system
 @each_provider
 def test_law_nothing_is_abandoned_without_evidence_of_its_account(provider):
     history(provider, HERE, 1)

@@ -75,6 +75,7 @@ def shared(ran: Ran) -> Ran:
 # Where it stands
 
 
+@pytest.mark.system
 def test_models_land_where_they_belong(folder: Path) -> None:
     """The humans' ties draw all distances together, of the anchors and so of the scale, the judge's
     verdicts do not: by the truth both stay in their order. Both enter the same battles, of which
@@ -96,6 +97,7 @@ def test_models_land_where_they_belong(folder: Path) -> None:
     assert found.board.n_clusters == TWO.n_battles
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("where", ["{is_code: true}", "{evaluation_order: 1}", "{}"])
 def test_a_vote_late_in_a_conversation_is_never_judged(
     where: str, folder: Path
@@ -119,6 +121,7 @@ def test_a_vote_late_in_a_conversation_is_never_judged(
     assert len(prompts) == 60 or name != "evaluation_order"
 
 
+@pytest.mark.system
 def test_more_battles_ask_only_for_the_new_ones(folder: Path) -> None:
     for n, asked in ((50, 50), (80, 30)):
         judge = TheJudge()
@@ -126,6 +129,7 @@ def test_more_battles_ask_only_for_the_new_ones(folder: Path) -> None:
         assert len(judge.seen) == 2 * asked
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("opponents", "n_battles", "limit", "of_each", "of_humans"),
     [("random", 30, 33, 16, 0), ("adaptive", 12, 30, 12, 6)],
@@ -159,6 +163,7 @@ def test_a_limit_is_of_all_pairs_and_shared_by_the_models(
     assert {entered[name] for name in TWO.placed} == {of_each}
 
 
+@pytest.mark.system
 def test_a_second_judge_never_gets_the_first_ones_verdicts(folder: Path) -> None:
     """A defect: the key of a verdict had no judge in it."""
     judges = [TheJudge(model="one"), TheJudge(model="two")]
@@ -231,6 +236,7 @@ def test_adaptive_rounds_are_checked_against_the_cap_before_the_first(
         assert len(server.asked) == server.billed.total() <= 40
 
 
+@pytest.mark.system
 def test_adaptive_opponents_are_nearer_and_the_same_each_time(folder: Path) -> None:
     """Battles without texts are drawn once."""
     rows = [
@@ -278,6 +284,7 @@ def test_a_model_that_wins_everything_is_flagged_and_gets_no_number(
 # Beside the humans
 
 
+@pytest.mark.system
 def test_the_judge_is_asked_about_human_battles_as_about_its_own(folder: Path) -> None:
     """A defect: the calibration had a judge without the run's prompt and settings."""
     judge = TheJudge()
@@ -292,6 +299,7 @@ def test_the_judge_is_asked_about_human_battles_as_about_its_own(folder: Path) -
     assert {b.model_a for b in found.judged_battles.rows()} == {"mine"}
 
 
+@pytest.mark.system
 def test_a_model_that_is_held_out_is_compared_with_what_humans_say_of_it(
     folder: Path,
 ) -> None:
@@ -308,6 +316,7 @@ def test_a_model_that_is_held_out_is_compared_with_what_humans_say_of_it(
         placed(world, folder)
 
 
+@pytest.mark.system
 def test_the_anchors_are_compared_with_where_humans_alone_put_them(
     ran: Ran,
 ) -> None:
@@ -332,6 +341,7 @@ def test_the_anchors_are_compared_with_where_humans_alone_put_them(
     )
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("families", "n_kin", "reason"),
     [
@@ -358,6 +368,7 @@ def test_a_model_of_the_judges_family_is_told_from_it_by_anchors_that_are_kin(
     assert (row["kin"], row["n_kin_anchors"]) == (fit.kin, n_kin or 0)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("families", "met"),
     [
@@ -398,6 +409,7 @@ def test_where_no_anchor_is_left_to_meet_it_is_refused_before_anything_is_asked(
     assert judge.seen == []
 
 
+@pytest.mark.system
 def test_a_draw_needs_no_experiment(tmp_path: Path) -> None:
     """But the settings that it reads, the parts by name, and a store."""
     job = built("experiment=arena", "arena.n_battles=6", "arena.n_calibration=4")
@@ -465,6 +477,7 @@ def test_the_error_says_why_a_model_cannot_be_placed(
 # What a run leaves behind
 
 
+@pytest.mark.system
 def test_a_run_leaves_its_ratings_and_battles(ran: Ran) -> None:
     found = ran.read("elo_ratings.json")
     assert (found["model"], found["models"]) == ("mine", ["mine", "other"])
@@ -521,6 +534,7 @@ def test_page_console_and_tracker_agree(ran: Ran) -> None:
     assert logged["human/agreement"] <= 1
 
 
+@pytest.mark.system
 def test_soft_elo_stands_below_the_raw_line_and_scores_are_asked_for(
     folder: Path,
 ) -> None:
@@ -555,6 +569,7 @@ def favourites(shown: Comparison) -> list[float]:
     return [float(make_fingerprint(["taste", name]) > "8") for name in shown.entrants]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("judge", [coin, favourites])
 def test_nothing_of_a_refused_placement_is_shown_anywhere(
     judge: Callable[[Comparison], list[float]], folder: Path
@@ -598,6 +613,7 @@ def test_nothing_of_a_refused_placement_is_shown_anywhere(
 # Rated again
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("name", "file"), [("ran", "battles.jsonl"), ("shared", "battles.parquet")]
 )
@@ -805,6 +821,7 @@ def test_adaptive_opponents_save_less_than_a_fifth_of_the_battles(
     assert max(savings) < 0.3
 
 
+@pytest.mark.system
 def test_a_union_of_arenas_says_whether_their_votes_differ(tmp_path: Path) -> None:
     """The second is a copy of the first with other prompts, where most votes are turned round."""
     WORLD.write(tmp_path)

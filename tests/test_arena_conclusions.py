@@ -97,6 +97,7 @@ def test_missing_results_are_a_reason_if_they_could_move_a_rating_by_a_quarter_o
     )
 
 
+@pytest.mark.system
 def test_missing_answers_of_a_placed_model_are_its_losses_at_one_end(tmp_path: Path):
     """`mine` has no answer where it would have been worst, an empty one, and unreadable verdicts."""
     anchors = {f"m{i}": 1000 + 40.0 * (i - 4.5) for i in range(10)}

@@ -366,6 +366,7 @@ WORD = st.text(
 MEANING = st.sampled_from([*formats.WINNER_WORDS, None])
 
 
+@pytest.mark.system
 @given(st.dictionaries(WORD, MEANING, min_size=1, max_size=6))
 @example({"None": "model_b"})  # is no missing verdict
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -103,6 +103,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.system
 def test_a_run_of_many_battles_writes_it_and_no_jsonl(folder: Path):
     files = read_json(folder / "many/manifest.json")["files"]
     assert "battles.parquet" in files
@@ -110,6 +111,7 @@ def test_a_run_of_many_battles_writes_it_and_no_jsonl(folder: Path):
     assert not (folder / "few/battles.parquet").exists()
 
 
+@pytest.mark.system
 def test_rated_again_it_gives_the_same_ratings(folder: Path):
     few, many, again = (
         read_json(folder / name / "ratings.json") for name in ("few", "many", "again")

@@ -61,6 +61,7 @@ def test_no_bound_of_what_is_no_number(
         lower_bound(values, alpha=alpha)
 
 
+@pytest.mark.system
 def test_many_values_take_little_memory() -> None:
     tracemalloc.start()
     try:

@@ -91,6 +91,7 @@ def test_one_more_lost_prompt_never_makes_a_lead_more_certain(shares):
     assert after >= before - 1e-9
 
 
+@pytest.mark.system
 @given(POINTS.filter(lambda shares: 0.0 < sum(shares) < len(shares)))
 @settings(max_examples=40, deadline=None)
 def test_no_interval_of_more_than_one_prompt_has_width_zero(shares):

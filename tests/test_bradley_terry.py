@@ -298,6 +298,7 @@ def test_of_a_judge_that_always_prefers_the_first_shown_no_position_effect_can_b
         assert set(board.parameters.values()) <= {None}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("n_prompts", [3, 10])
 def test_of_few_prompts_intervals_tests_and_rank_sets_keep_their_promises(
     n_prompts: int,
@@ -335,6 +336,7 @@ def gap_of_d(board: Leaderboard, other: str = "a") -> Difference:
     return next(p for p in pairs if {p.higher, p.lower} == {"d", other})
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("n_prompts", "at_least"), [(2, 0.95), (5, 0.95), (10, 0.92), (40, 0.91)]
 )

@@ -65,6 +65,7 @@ def n_by_rubric(server: OpenAiServer) -> Counter[str]:
     return Counter(params["messages"][0]["content"] for params in server.asked)
 
 
+@pytest.mark.system
 def test_a_judge_that_says_nothing_is_paid_for_twenty_replies_a_rubric():
     with OpenAiServer(outcomes=says_nothing) as server:
         ran = demo(server)
@@ -82,6 +83,7 @@ def test_a_judge_that_says_nothing_is_paid_for_twenty_replies_a_rubric():
         assert rows[0][0] == pytest.approx(bill)
 
 
+@pytest.mark.system
 def test_the_same_command_tries_once_more_and_another_setting_asks_anew():
     """After the first stop the server may have been mended; after forty replies a rubric nothing more is paid."""
     with OpenAiServer(outcomes=says_nothing) as server:
@@ -96,6 +98,7 @@ def test_the_same_command_tries_once_more_and_another_setting_asks_anew():
         assert set(server.billed.values()) == {1}
 
 
+@pytest.mark.system
 def test_a_canary_of_zero_goes_on():
     with OpenAiServer(outcomes=says_nothing) as server:
         ran = demo(
@@ -126,6 +129,7 @@ def test_few_queries_are_asked_at_once_and_a_run_without_a_verdict_has_no_boards
         assert demo(server, *words, "judging.canary=0").code == 0
 
 
+@pytest.mark.system
 def test_replies_that_hold_nothing_later_on_stop_a_run():
     """From the 101st query on: after a window of 200 that holds more of these than of the others."""
 
@@ -155,6 +159,7 @@ def test_what_was_on_its_way_is_kept():
         assert len(server.asked) == 2 * n_asked and set(server.billed.values()) == {1}
 
 
+@pytest.mark.system
 def test_a_server_that_was_mended_is_asked_on_by_the_same_command():
     with OpenAiServer(outcomes=says_nothing) as server:
         with pytest.raises(UserError, match="20 of the first 20"):
@@ -206,6 +211,7 @@ def test_batches_of_a_judge_that_has_judged_wait_for_no_canary():
         assert sizes == [20, 40, 60]
 
 
+@pytest.mark.system
 def test_every_row_of_a_batch_is_stored_before_it_stops_a_run(caplog, monkeypatch):
     """What decides stands in the middle of a batch. One that is still under way is named."""
     monkeypatch.setattr(batch_results, "_ROWS_PER_TRANSACTION", 50)
@@ -252,6 +258,7 @@ def _in_batches(
 # Other stages
 
 
+@pytest.mark.system
 def test_an_audit_stops_alike():
     with OpenAiServer(outcomes=says_nothing) as server:
         ran = demo(server, "experiment=audit")
@@ -260,6 +267,7 @@ def test_an_audit_stops_alike():
         assert len(server.asked) == 20
 
 
+@pytest.mark.system
 def test_looks_stop_alike():
     with OpenAiServer(outcomes=says_nothing) as server:
         ran = demo(server, "rubric=[factuality]", "judging.looks=3")
@@ -268,6 +276,7 @@ def test_looks_stop_alike():
         assert len(server.asked) == 20
 
 
+@pytest.mark.system
 def test_an_entrant_that_answers_nothing_is_stopped_after_twenty_answers():
     words = (
         *("entrant=[openai_compatible,probe_reference]", "judge=lexical"),

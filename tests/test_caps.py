@@ -143,6 +143,7 @@ def test_a_cap_of_the_month_is_planned_with_said_and_held(tmp_path):
     assert re.search(r", \$0\.0\d left\nno open batches\n$", listed.out)
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("paying")
 def test_the_store_names_the_command_that_goes_on_with_what_a_run_has_left(tmp_path):
     """Its cap of the run folder holds what is under way; the command that is printed collects it, and pays nothing twice."""

@@ -122,6 +122,7 @@ with Store(place_of(sys.argv[1])) as store, Claims(store) as claims:
 """
 
 
+@pytest.mark.system
 def test_two_processes_that_race_for_the_same_keys_share_them_out(place: Place):
     """Fifty transactions each, with nothing that keeps them apart but the store."""
     with process(RACER, place, 0) as one, process(RACER, place, 1) as two:
@@ -307,6 +308,7 @@ def test_a_process_holds_its_lock_from_its_start_to_its_end_on_whichever_connect
             assert "fa" * 8 in store.read_with(lambda db: db.list_held_locks())
 
 
+@pytest.mark.system
 def test_a_process_takes_its_lock_again_when_the_server_was_started_anew(
     monkeypatch: pytest.MonkeyPatch,
 ):

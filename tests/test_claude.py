@@ -489,6 +489,7 @@ def test_what_does_not_say_what_it_took_is_held_against_the_cap_at_its_most(
 # Time, and death
 
 
+@pytest.mark.system
 @both_transports
 def test_an_answer_that_drips_is_given_up(transport, monkeypatch):
     """Each byte comes in time, and all of them would take minutes."""

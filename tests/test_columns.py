@@ -330,6 +330,7 @@ ROWS = st.fixed_dictionaries(
 ENDINGS = ["jsonl", "csv", "parquet", "jsonl.gz", "csv.gz", "jsonl.zst", "csv.zst"]
 
 
+@pytest.mark.system
 @given(rows=st.lists(ROWS, min_size=1, max_size=12), ending=st.sampled_from(ENDINGS))
 @settings(
     max_examples=8,
@@ -488,6 +489,7 @@ def test_a_large_table_is_written_as_parquet_and_says_the_same(tmp_path, monkeyp
         assert frames.write_table(table, "given", tmp_path / "odd").suffix == ".jsonl"
 
 
+@pytest.mark.system
 def test_tables_in_memory_need_no_pyarrow(tmp_path):
     """Those of pandas and polars, in a process that cannot import it."""
     code = (

@@ -155,6 +155,7 @@ def test_a_plan_needs_no_key_model_or_file(line, words, tmp_path):
     assert not list(tmp_path.glob("outputs/*_*"))
 
 
+@pytest.mark.system
 def test_flags_may_follow_settings(tmp_path):
     ran = run("elo.k=8", "plan=true", "-m", folder=tmp_path)
     assert "plan: judge lexical" in ran.out
@@ -172,6 +173,7 @@ def test_the_plan_of_a_sweep_is_that_of_each_job_and_leaves_no_folder(tmp_path):
     assert {path.name for path in (tmp_path / "outputs").iterdir()} == {"cache"}
 
 
+@pytest.mark.system
 def test_what_is_deleted_from_a_list_is_not_missed_in_it(tmp_path):
     ran = attempt(
         "entrant=[probe_reference,probe_hedged,probe_partial]",
@@ -201,6 +203,7 @@ def test_the_log_of_a_share_that_was_begun_stays(tmp_path):
     ]
 
 
+@pytest.mark.system
 def test_run_folder_and_store_may_be_chosen_and_nothing_is_kept_elsewhere(
     tmp_path,
 ):
@@ -245,6 +248,7 @@ def test_two_runs_of_the_same_second_get_folders_of_their_own(tmp_path):
     ).read_bytes()
 
 
+@pytest.mark.system
 def test_help_is_at_most_110_columns_wide_and_names_every_experiment_and_judge(
     tmp_path,
 ):
@@ -307,6 +311,7 @@ def test_the_version_is_that_of_the_program_and_not_of_a_library(tmp_path):
     assert (ran.out, ran.err) == (f"elo_exp {__version__}\n", "")
 
 
+@pytest.mark.system
 def test_the_shell_completes_groups_and_options(tmp_path):
     line = "elo-exp judge="
     asked = attempt_program(

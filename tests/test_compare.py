@@ -74,6 +74,7 @@ def rows(ran: Ran, run: str, method: str = "bradley_terry") -> list[dict[str, An
 # What it concludes
 
 
+@pytest.mark.system
 def test_a_shift_is_the_difference_of_the_runs_ratings_with_one_level(
     ran: Ran, folder: Path
 ):
@@ -98,6 +99,7 @@ def test_a_shift_is_the_difference_of_the_runs_ratings_with_one_level(
         )
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("first", "other", "headline", "verdicts"),
     [
@@ -198,6 +200,7 @@ def test_console_page_csv_and_tracker_agree(ran: Ran, folder: Path):
     assert compared == [str(folder / name) for name in ("pilot", "whole", "again")]
 
 
+@pytest.mark.system
 def test_the_method_that_was_chosen_leads_under_its_name(folder: Path):
     for name in ("whole", "turned"):
         battles = f"battles={'whole/battles' if name == 'whole' else name}.jsonl"
@@ -243,6 +246,7 @@ def test_patterns_and_sweeps_stand_for_their_finished_runs(
     assert names(folder / "whole", folder / "pilot/../whole") == ["whole"]
 
 
+@pytest.mark.system
 def test_entrants_of_two_runs_that_look_alike_are_warned_of(tmp_path: Path):
     """In each run there is one of them, so that no run could say so."""
     for run_dir, name in (("old", "gpt-4"), ("new", "GPT\u20114")):
@@ -430,6 +434,7 @@ def test_no_shift_is_tested_if_the_lead_of_a_run_is_lost_to_missing_answers(
         assert row["shift_std_error"] is row["shift_p_holm"] is None
 
 
+@pytest.mark.system
 def test_a_rating_without_a_number_shows_why_and_earlier_attempts_are_paid(
     tmp_path: Path,
 ):
@@ -489,6 +494,7 @@ def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.system
 def test_a_difference_between_runs_is_that_within_one_run(estimated: Path):
     """Second opinion: differences.json of the run that has both."""
     found = compare(estimated, "run_one", "run_other")
@@ -505,6 +511,7 @@ def test_a_difference_between_runs_is_that_within_one_run(estimated: Path):
     assert "x differs significantly between runs" in found.page.text
 
 
+@pytest.mark.system
 def test_without_influences_the_errors_of_two_runs_are_independent(
     estimated: Path, tmp_path: Path
 ):

@@ -182,6 +182,7 @@ def compared(folder: Path, *names: str) -> Ran:
     )
 
 
+@pytest.mark.system
 def test_verdicts_with_other_shares_are_other_verdicts(tmp_path: Path):
     """The winner of every battle is the same, its share of the point is not."""
     for name, share in (("weak", 0.6), ("strong", 0.95)):
@@ -199,6 +200,7 @@ def test_verdicts_with_other_shares_are_other_verdicts(tmp_path: Path):
     assert "has the same verdicts" not in " ".join(ran.out.split())
 
 
+@pytest.mark.system
 def test_an_entrant_without_a_decisive_battle_stands_in_every_table(tmp_path: Path):
     """Its ties rate it by Bradley-Terry in one run; Elo, which plays decisive battles, does not."""
     decisive = [
@@ -228,6 +230,7 @@ def test_an_entrant_without_a_decisive_battle_stands_in_every_table(tmp_path: Pa
     )
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [

@@ -112,6 +112,7 @@ def subsets(names: Sequence[str]) -> list[tuple[str, ...]]:
     return [(), *((name,) for name in names), tuple(names)]
 
 
+@pytest.mark.system
 def test_more_doubt_never_says_more():
     check_that_doubt_says_less(step=7)
 

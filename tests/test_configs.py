@@ -268,6 +268,7 @@ def test_recorded_dir_answers_for_entrants_that_cannot_run_here(tmp_path: Path):
     }
 
 
+@pytest.mark.system
 def test_with_allow_missing_entrants_are_rated_on_the_prompts_that_they_answered(
     tmp_path: Path,
 ):
@@ -428,6 +429,7 @@ class Battles:
 """
 
 
+@pytest.mark.system
 def test_a_judge_and_a_rating_of_your_own_are_a_class_and_a_file_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -25,6 +25,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Block, Ra
         assert server.meter.billed_bodies.total() == 0
 
 
+@pytest.mark.system
 def test_a_plan_prints_what_the_page_shows(printed: dict[Block, Ran]):
     plans = {
         block: ran for block, ran in printed.items() if "spent in" not in block.text

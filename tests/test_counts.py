@@ -465,6 +465,7 @@ def shards(folder: Path, rows: Sequence[Battle], n: int) -> None:
     write_table(folder / "_log/0.csv", [{"committed": 1}])
 
 
+@pytest.mark.system
 def test_a_folder_of_shards_is_one_file(tmp_path: Path):
     rows = [replace(row, dimension="truth") for row in drawn(600)]
     write_table(tmp_path / "one.csv", [row.to_dict() for row in counted(rows)])

@@ -69,6 +69,7 @@ def covers(e: PolicyEstimate, truth: float) -> bool:
     return e.ci_low <= truth <= e.ci_high
 
 
+@pytest.mark.system
 def test_with_every_draw_labelled_the_value_is_the_mean_label():
     """And its error that of a mean over prompts; also where a prompt has several draws."""
     data = drawn({"one": FREE, "other": WORLDS["far worse"]}, 1, 500)
@@ -141,6 +142,7 @@ def run_on(folder: Path, *settings: str) -> Report:
     return ran(folder, "oracle.scale=[0,100]", *settings)[0]
 
 
+@pytest.mark.system
 def test_one_file_of_answers_scores_and_labels_is_enough(tmp_path: Path):
     path = write_jsonl(tmp_path / "answers.jsonl", rows())
     report = run_on(tmp_path, f"oracle.fresh_dir={path}")

@@ -300,6 +300,7 @@ def hosted(server: OpenAiServer, folder: Path, *more: str) -> Ran:
     return attempt(*given, *more, folder=folder, **HERE)
 
 
+@pytest.mark.system
 def test_more_draws_later_pay_for_the_new_ones_alone(server: OpenAiServer, tmp_path: Path):  # fmt: skip
     one = hosted(server, tmp_path)
     assert (one.code, len(server.asked)) == (0, 10)

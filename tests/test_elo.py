@@ -407,6 +407,7 @@ def test_who_was_on_few_prompts_has_a_wide_one_and_of_one_prompt_none():
     assert widths[0] > 1.5 * widths[1] > 0
 
 
+@pytest.mark.system
 def test_of_one_order_it_holds_what_many_orders_find():
     """The error of the one order is in it."""
     some = simulated(0, 400)

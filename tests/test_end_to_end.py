@@ -148,6 +148,7 @@ def test_the_run_folder_holds_these_files_with_these_columns(demo: Ran):
     assert 100_000 < (demo.run_dir / "report.html").stat().st_size < 400_000
 
 
+@pytest.mark.system
 def test_any_column_of_the_bank_may_be_the_stratum(small: Ran):
     by = run(*LOCAL, "stratum=subject", "figures=false", folder=small.folder)
     subjects = {row["stratum"] for row in table(by.run_dir / "strata.csv")}
@@ -308,6 +309,7 @@ def test_the_console_fits_a_screen_and_ends_with_where_to_look(demo: Ran):
     assert demo.run_dir.parent == demo.folder / "outputs"
 
 
+@pytest.mark.system
 def test_in_one_order_everything_says_so_and_nothing_gives_a_number_of_flips(
     small: Ran, tmp_path: Path
 ):
@@ -357,6 +359,7 @@ def test_a_second_run_asks_nothing_and_concludes_the_same_to_the_byte(demo: Ran)
     assert usage(again)["verdicts_stored"] == usage(demo)["judge_calls"]
 
 
+@pytest.mark.system
 def test_replaying_the_verdicts_gives_the_same_ratings(small: Ran):
     judge = ("judge=replay", f"judge.path={small.run_dir}/verdicts", "figures=false")
     fresh = "cache_dir=fresh"  # a store without another judge

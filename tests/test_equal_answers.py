@@ -164,6 +164,7 @@ REFUSED = (
 SAME = "cold and hot gave the same answer to all 24 prompts: nothing to compare"
 
 
+@pytest.mark.system
 def test_equal_answers_are_refused_before_a_judge_is_paid(tmp_path, server):
     write(tmp_path, "cold", N)
     write(tmp_path, "hot", N)
@@ -232,6 +233,7 @@ def test_half_of_the_answers_are_said_and_judged(tmp_path, server):
     assert "same answer" not in ran.err + ran.out + ran.page.said
 
 
+@pytest.mark.system
 def test_of_three_the_two_that_are_the_same_are_named(tmp_path, server):
     for name, n_equal in (("cold", N), ("hot", N), ("talks", 0)):
         write(tmp_path, name, n_equal)

@@ -40,6 +40,7 @@ def judged(server: OpenAiServer, **settings: object) -> elo_exp.Run:
     )
 
 
+@pytest.mark.system
 def test_an_unknown_setting_is_an_error_of_settings():
     with pytest.raises(elo_exp.SettingError, match=r"^Unknown setting: elo\.kk"):
         elo_exp.rate(BATTLES, elo__kk=1)

@@ -34,6 +34,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Path]:
     return rated, to.run_dir / "overall"
 
 
+@pytest.mark.system
 def test_our_reader_finds_the_same_ratings_in_the_csv(exported):
     rated, to = exported
     csv = f"battles={to / 'evalica.csv'}"

@@ -234,6 +234,7 @@ def test_a_plan_says_who_is_judged_by_its_own_family_before_money_is_spent(tmp_p
         assert (ran.code, "kin" in ran.out) == (0, False), ran.err
 
 
+@pytest.mark.system
 def test_a_lead_of_the_judges_kin_needs_care(folder, server):
     ran = tournament(folder, server, TWO)
     ratings = ran.read("ratings.json")
@@ -253,6 +254,7 @@ def test_a_lead_of_the_judges_kin_needs_care(folder, server):
     }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("word", ["judging.families={}", "judging.self_judging=allow"])
 def test_it_needs_none_where_the_user_says_so(word, folder, server):
     """Nor is anything judged anew: no key has a family in it."""
@@ -268,12 +270,14 @@ def test_it_needs_none_where_the_user_says_so(word, folder, server):
     assert ("not checked" in row[1]) == ("families" in word)
 
 
+@pytest.mark.system
 def test_where_all_are_kin_or_another_leads_it_is_a_note(folder, server):
     ran = tournament(folder, server, BOTH, OF_POE)
     assert ran.read("ratings.json")["conclusions"]["factuality"]["reasons"] == []
     assert "claude and poe (family Anthropic)" in ran.page.said
 
 
+@pytest.mark.system
 def test_an_excluded_family_is_refused_where_nothing_would_link_it(folder, server):
     n_billed = server.meter.billed_bodies.total()
     word = "judging.self_judging=exclude"

@@ -297,6 +297,7 @@ def raw(ran: Ran, dimension: str = "factuality") -> list[list[str]]:
 # Nothing happens
 
 
+@pytest.mark.system
 def test_what_a_run_sends_what_it_costs_and_that_it_is_not_asked_twice(here):
     """I1 to I9 of a run to which nothing happens. I8: the pre-warm is a wanted query, alone in its batch."""
     ran = finishes(here)
@@ -315,6 +316,7 @@ def test_what_a_run_sends_what_it_costs_and_that_it_is_not_asked_twice(here):
     }
 
 
+@pytest.mark.system
 def test_the_matrix_kills_at_every_write_and_every_call():
     """Where a run writes or asks more or less often than it did, the numbers at the top have to follow."""
     for name in PROVIDERS:
@@ -330,6 +332,7 @@ def test_a_fresh_interpreter_does_the_same_with_warnings_as_errors(here):
     here.check(reference())
 
 
+@pytest.mark.system
 def test_swapping_the_two_responses_swaps_the_verdict(tmp_path, here):
     """I11: for a judge without a position bias the winners are the same; the same texts are not paid for again."""
 
@@ -355,6 +358,7 @@ def test_the_order_of_the_results_changes_nothing(here, order):
     finishes(here)
 
 
+@pytest.mark.system
 @each("provider, name", of_each(lambda _: [None, *LOST]), everyday=3, name=words)
 def test_two_servers_whose_batches_have_the_same_ids(here, tmp_path, provider, name):
     """One store, two endpoints: each is paid once, whatever becomes of the second's submissions."""
@@ -388,6 +392,7 @@ def test_killed_at_a_write(here, moment, nth):
     finishes(here)
 
 
+@pytest.mark.system
 @each("nth", range(1, COMMITS["anthropic"] // 2), everyday=1)
 def test_killed_at_a_write_in_one_order_and_both_asked_later(here, nth):
     """Half of the questions; both orders then take what is there and ask the other half."""
@@ -408,6 +413,7 @@ LOSSES = [
 ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("engine", ["postgres"])
 @each("transport, moment, nth", LOSSES, everyday=2, name=words)
 def test_the_connection_to_the_store_is_lost_at_a_write(here, transport, moment, nth):
@@ -445,6 +451,7 @@ FIRM = NoisyBradleyTerry(
 LOOKS = ("--looks", "2", "--prompts", "60", "--orders", "one", "--chunk-size", "40")
 
 
+@pytest.mark.system
 @each("transport, nth", product(((), SINGLY), range(1, 200, 9)), everyday=2, name=words)
 def test_killed_at_a_write_between_looks(here, transport, nth):
     """The same queries, the same resolved pairs, and nothing is paid twice."""
@@ -510,6 +517,7 @@ def test_a_tournament_killed_at_the_registering_of_its_design(tmp_path, transpor
         assert again.read("ratings.json") == known.read("ratings.json")
 
 
+@pytest.mark.system
 @each("provider, seed", of_each(lambda _: range(50)), everyday=2, name=words)
 def test_killed_at_any_time_and_again(here, seed):
     """Batches take a while, so that most of the time is spent waiting, as in life."""
@@ -551,6 +559,7 @@ def test_a_submission_of_which_nobody_knows_whether_it_arrived(here, name, nth):
     assert name == "answer slow" or "looking for it" in ran.said
 
 
+@pytest.mark.system
 @each("name", LOST, everyday=1)
 def test_all_submissions_go_wrong_and_batches_take_their_time(here, name):
     """Those that arrive are found when they have ended. Where none does, the run stops at the fifth in a row."""
@@ -600,6 +609,7 @@ def test_a_submission_that_is_refused_stops_the_run_with_its_cause(here, code, n
     finishes(here)
 
 
+@pytest.mark.system
 def test_a_batch_that_is_too_large_is_halved(here):
     here.server.max_bytes = 25_000
     finishes(here)
@@ -613,6 +623,7 @@ def test_a_single_request_that_is_too_large_stops_the_run(here):
     assert {len(ids(call)) for call in submissions(here.server)} == {1}
 
 
+@pytest.mark.system
 @each("nth", NTHS, everyday=1)
 def test_the_server_asks_to_wait(here, nth):
     wait = Status(429, headers={"retry-after": "0.4"})
@@ -646,6 +657,7 @@ EARLY = [
 ]
 
 
+@pytest.mark.system
 @each("provider, moment, nth", EARLY, everyday=2, name=words)
 def test_killed_at_a_write_while_batches_end_early(here, moment, nth):
     """One expires and one is cancelled on its way, one fails for want of room, and one is not run at all."""
@@ -847,6 +859,7 @@ STRANGERS = [
 ]
 
 
+@pytest.mark.system
 @each("name, moment", STRANGERS, everyday=2, name=words)
 @each("seconds", (0, 0.3), everyday=1)
 def test_the_batch_of_somebody_else_is_not_taken_for_ours(here, name, moment, seconds):
@@ -881,6 +894,7 @@ def test_a_submission_is_not_given_up_before_the_quarantine_has_passed(here):
     assert again.time - sent[FOURTH - 1].time >= 1.5
 
 
+@pytest.mark.system
 def test_a_submission_that_arrives_while_it_is_looked_for_the_last_time(here):
     """The list was drawn up before the quarantine had passed, and arrives after: it cannot say that nothing came."""
     searched: list[Call] = []
@@ -900,6 +914,7 @@ def test_a_submission_that_arrives_while_it_is_looked_for_the_last_time(here):
     assert searched
 
 
+@pytest.mark.system
 def test_the_quarantine_begins_when_the_answer_is_lost(here):
     """A submission may take longer than the quarantine to fail, and arrive after that."""
     here.arguments = ("--quarantine", "1.0")
@@ -908,6 +923,7 @@ def test_the_quarantine_begins_when_the_answer_is_lost(here):
     finishes(here)
 
 
+@pytest.mark.system
 def test_what_another_run_has_left_unresolved_does_not_hold_up_this_one(here):
     """Killed between the intent of a pre-warm and its submission; then other questions are asked, with one store."""
     killed(here, "--kill-after-commit", "4")
@@ -948,6 +964,7 @@ def test_everything_fails_once(here, name):
     finishes(here)
 
 
+@pytest.mark.system
 def test_what_fails_four_times_has_failed_for_good(here):
     """It is said; the others are judged; and the next run asks it once more."""
     fail(here, Errored("api_error"), runs=4, of="«p2» é")
@@ -1068,6 +1085,7 @@ def test_killed_while_the_canary_is_read(here, moment, nth, transport):
     goes_on_after_a_change(here, *given)
 
 
+@pytest.mark.system
 @each("name", PASSING, everyday=2)
 def test_the_canary_fails_in_a_way_that_may_pass(here, name):
     here.server.verdicts = lambda shown: "neither"
@@ -1133,6 +1151,7 @@ EITHER = of_each(
 )
 
 
+@pytest.mark.system
 @on_both
 @each("provider, stage, nth", EITHER, everyday=2, name=words)
 def test_one_of_two_processes_is_killed(here, stage, nth):
@@ -1163,6 +1182,7 @@ def test_a_process_that_is_stopped_keeps_what_it_has_claimed(here):
 # The budget
 
 
+@pytest.mark.system
 @each("seconds", (0, 0.1), everyday=1)
 @both_transports
 def test_what_may_be_spent_never_passes_the_cap(here, transport, seconds):
@@ -1176,6 +1196,7 @@ def test_what_may_be_spent_never_passes_the_cap(here, transport, seconds):
     assert max(watch.exposures) > 0.7 * cap, "the cap was no constraint"
 
 
+@pytest.mark.system
 @both_transports
 def test_a_run_stops_at_its_cap_and_goes_on_with_a_higher_one(here, transport):
     cap = 0.05 if transport == "batches" else 0.1
@@ -1193,6 +1214,7 @@ def test_a_run_stops_at_its_cap_and_goes_on_with_a_higher_one(here, transport):
     here.check(reference(*arguments, thinking_tokens=300))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("engine", "transport"),
     [
@@ -1271,6 +1293,7 @@ def test_a_server_whose_clock_differs_from_ours(here, hours):
     finishes(here)
 
 
+@pytest.mark.system
 @each("step", (3600, -3600), everyday=1)
 def test_the_clock_is_set_while_a_lost_submission_is_looked_for(here, step):
     """The quarantine is of seconds that have passed."""
@@ -1459,6 +1482,7 @@ def test_batches_that_were_left_under_way_are_collected_by_a_run_of_messages(her
 # Everything at once
 
 
+@pytest.mark.system
 @each("provider, seed", of_each(lambda _: range(120)), everyday=2, name=words)
 def test_a_history_of_faults_and_kills(here, seed):
     """Some faults, and three clients, two at a time, most of which are killed; then one that has to finish."""
@@ -1583,6 +1607,7 @@ def test_control_no_intent_harms_nobody_while_nothing_happens(here):
     here.check(reference())
 
 
+@pytest.mark.system
 def test_control_no_quarantine(here):
     here.server.fault("POST", BATCHES, LateAccept(2.0), nth=FOURTH)
     ends(here, "--quarantine", "0")
@@ -1603,6 +1628,7 @@ def test_control_a_batch_is_known_by_its_size_only(here):
     sees(here, "48 of 53 questions were paid|43|of 53", foreign=others)
 
 
+@pytest.mark.system
 def test_control_no_claims(here):
     here.server.seconds_to_end = 0.5
     clients = [here.start("--broken", "no_claims") for _ in range(2)]

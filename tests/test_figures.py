@@ -86,6 +86,7 @@ def of(plot: Plot, **values: object) -> list[Mapping[str, Any]]:
 # Any names and numbers
 
 
+@pytest.mark.system
 def test_names_and_dimensions_may_be_anything():
     battles = [
         dataclasses.replace(b, model_a=HOSTILE[b.model_a], model_b=HOSTILE[b.model_b])
@@ -128,6 +129,7 @@ def test_a_crowd_is_drawn_as_two_are_and_all_are_in_the_rows(n_models: int):
     assert max(len(plot.svg) for plot in found.values()) < 200_000
 
 
+@pytest.mark.system
 def test_what_cannot_be_known_is_not_drawn(drawn: dict[str, Plot]):
     assert list(drawn) == [*OF_BATTLES[:4], "length_effect", *OF_BATTLES[4:]]
     ties = [
@@ -231,6 +233,7 @@ def test_elo_by_k_is_drawn_with_its_error_and_its_limit(ax: Axes):
 # The rows are what was found
 
 
+@pytest.mark.system
 def test_the_ratings_drawn_are_those_of_every_method_and_their_intervals_are_named():
     methods = {
         "davidson": Davidson(initial_rating=1400.0, orders="both"),
@@ -250,6 +253,7 @@ def test_the_ratings_drawn_are_those_of_every_method_and_their_intervals_are_nam
     assert f"{kinds_of_intervals}; Elo: none" in plot.caption
 
 
+@pytest.mark.system
 def test_a_worked_example_of_a_win_rate():
     """ann beats bob on three prompts and ties on one: (3 + 1/2) / 4."""
     winners = ["model_a"] * 3 + ["tie"]
@@ -260,6 +264,7 @@ def test_a_worked_example_of_a_win_rate():
     assert {"88%", "12%"} <= words(plot)
 
 
+@pytest.mark.system
 def test_the_power_curve_passes_through_this_run(found: Standings):
     n_prompts = (3, 5000)
     known = [
@@ -277,6 +282,7 @@ def test_the_power_curve_passes_through_this_run(found: Standings):
         assert (row["detectable"], row["corrected"]) == expected
 
 
+@pytest.mark.system
 def test_the_trace_ends_at_the_rating_with_its_monte_carlo_error(
     found: Standings, drawn: dict[str, Plot]
 ):
@@ -331,6 +337,7 @@ def test_what_is_drawn_is_what_was_swept(swept: dict[str, Any], names: list[str]
     assert [plot.name for plot in sweep_figures.plots(jobs(**swept), None)] == names
 
 
+@pytest.mark.system
 def test_elo_by_k_has_a_line_for_each_setting_that_was_swept():
     settings = ("", "elo.ties=half")
     swept = {"k": KS, "setting": settings, "dimension": DIMENSIONS}

@@ -49,6 +49,7 @@ def test_whoever_is_reading_the_old_file_reads_it_to_its_end(tmp_path):
     assert names(path.parent) == ["x.txt"]
 
 
+@pytest.mark.system
 def test_many_rows_are_written_as_csv_a_block_at_a_time(tmp_path):
     """1,000 models have half a million differences. Of rows with a carriage return each cell is in quotes."""
     long = "=x" + 1000 * "é"

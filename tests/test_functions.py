@@ -125,6 +125,7 @@ def test_a_run_that_failed_goes_on_where_it_stopped():
     assert len(run.responses) == 2 * len(PROMPTS)
 
 
+@pytest.mark.system
 def test_a_version_is_used_by_other_runs_and_another_version_is_not():
     def compare(version: str) -> Counted:
         counted = Counted("x")
@@ -219,6 +220,7 @@ def test_an_answer_that_is_no_text_is_refused():
         )
 
 
+@pytest.mark.system
 def test_a_command_imports_its_functions(here: Path):
     (here / "chain.py").write_text(
         "def long(prompt): return prompt * 3\n"

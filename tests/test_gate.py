@@ -572,6 +572,7 @@ def gate(*given: str, folder: Path) -> Ran:
     return attempt(*main, *given, folder=folder)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("given", "code", "verdict"),
     [
@@ -643,6 +644,7 @@ def test_a_plan_gives_the_chance_that_an_equal_candidate_passes(folder: Path):
     assert "216 prompts give 80%" in ran.out
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("n_broken", "code", "verdict"), [(0, 0, "same answers"), (12, 3, "cannot tell")]
 )
@@ -675,6 +677,7 @@ def test_a_candidate_that_breaks_the_replies_of_a_judge_exits_3(
     assert ("have no valid verdict" in said) == bool(n_broken)
 
 
+@pytest.mark.system
 def test_a_candidate_with_the_baselines_answers_is_no_worse_and_takes_no_judge(
     folder: Path,
 ):
@@ -752,6 +755,7 @@ def write_answers(
     return name
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
@@ -783,6 +787,7 @@ def test_a_judge_with_one_verdict_passes_nobody(
     assert (row["n_needed"], row["n_lost"]) == (None, 30 * is_empty)
 
 
+@pytest.mark.system
 def test_an_empty_answer_is_lost_whatever_the_judge_says(folder: Path):
     """The judge sees the copies, and calls every empty answer the winner."""
 
@@ -865,6 +870,7 @@ def test_a_gate_that_was_shown_with_fewer_prompts_has_used_its_alpha(folder: Pat
         assert gate_of(candidate=other).code == 0
 
 
+@pytest.mark.system
 def test_one_order_shows_no_disagreement_and_passes_nobody(folder: Path):
     """A share in both orders does."""
     one = ("entrant=probe_reference", "judging.orders=one")

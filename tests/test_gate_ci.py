@@ -28,6 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("candidate", "code", "element", "level"),
     [
@@ -57,6 +58,7 @@ def test_junit_and_annotation_have_the_result(
         assert line.endswith(sentence.replace("%", "%25"))
 
 
+@pytest.mark.system
 def test_elsewhere_no_annotation_is_printed(folder: Path):
     given = (*GATE, "entrant=probe_reference", f"gate.baseline={BASELINE}")
     assert "::" not in attempt(*given, folder=folder).out

@@ -23,6 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.system
 def test_the_page_that_people_label(folder: Path):
     out = make(folder, "label.n=30")
     golden.same("label.txt", out.replace(str(folder), "FOLDER"))

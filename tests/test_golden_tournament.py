@@ -76,6 +76,7 @@ def on_prompts(
     return [battle(*result, f"q{q}", dimension) for q in range(n) for result in results]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -91,6 +92,7 @@ def test_a_run(name: str, settings: Sequence[str], tmp_path: Path):
     golden.same(f"tournament_{name}.txt", ran.out.partition("\nfiles ")[0])
 
 
+@pytest.mark.system
 def test_several_judges_and_people_on_file(tmp_path: Path):
     write_table(tmp_path / "battles.jsonl", with_people())
     ran = run(*RATE_FILE, "elo.n_perms=2", folder=tmp_path)
@@ -104,6 +106,7 @@ def test_all_methods_with_figures():
     same("methods", found, [QUALITY], plots=FIGURES)
 
 
+@pytest.mark.system
 def test_many_entrants_without_a_clear_winner():
     models = [f"model_{i:02}_of_a_family_with_a_long_name" for i in range(23)]
     same("many", rated(simulated(models, n_prompts=12, gap=0.2), models, "bradley_terry"), manifest=RATE)  # fmt: skip

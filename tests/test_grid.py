@@ -86,6 +86,7 @@ def test_truth_is_the_mean_label_by_prompt_and_enters_no_estimate():
         )
 
 
+@pytest.mark.system
 def test_a_cell_has_the_numbers_of_an_ordinary_run(folder: Path, tmp_path: Path):
     """The draw written to files, read again and analysed, each estimator on its own."""
     grid = grid_of(folder, tmp_path)
@@ -214,6 +215,7 @@ def test_a_killed_grid_continues_to_the_same_bytes(tmp_path: Path):
     assert {row["policy"] for row in rows} > {"clone", "shrug"}
 
 
+@pytest.mark.system
 def test_a_grid_needs_every_label(tmp_path: Path):
     write(several(3, near=World(n=20, labelled=0.5, n_own=20)), tmp_path)
     files = ("oracle.logged=logged.jsonl", "oracle.fresh_dir=fresh")

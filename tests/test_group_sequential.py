@@ -36,6 +36,7 @@ def test_a_z_far_beyond_what_the_looks_before_let_expect_has_an_interval():
     assert 0 < low < middle < high < 60 / np.sqrt(0.4)
 
 
+@pytest.mark.system
 @given(st.floats(-4, 4), st.integers(1, 5))
 def test_an_interval_holds_its_estimate_mirrors_and_is_plain_after_one_look(z, n_looks):
     times = equal(5)[:n_looks]

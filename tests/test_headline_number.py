@@ -100,6 +100,7 @@ def rate(folder: Path, *words: str) -> Ran:
     return attempt(*given, "elo.n_perms=20", *words, folder=folder)
 
 
+@pytest.mark.system
 def test_the_manifest_names_the_number_that_the_job_hands_on(folder: Path):
     ran = rate(folder, "headline=order_mean/mc_error")
     manifest = ran.read("manifest.json")

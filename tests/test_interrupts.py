@@ -62,6 +62,7 @@ def send(number: int) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), number)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_lets_the_command_store_what_is_on_its_way(
     tmp_path: Path, number: int, code: int
@@ -95,6 +96,7 @@ def test_ctrl_c_while_the_program_is_imported_prints_no_traceback(tmp_path: Path
     assert "Traceback" not in err
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
 def test_a_signal_that_is_ignored_at_the_start_stays_ignored(
     tmp_path: Path, number: int
@@ -127,6 +129,7 @@ def test_a_second_signal_ends_the_command_at_once(tmp_path: Path):
     assert "Send SIGTERM again to give them up" in err
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_lets_a_batch_be_submitted_and_the_same_command_collects_it(
     tmp_path: Path, number: int
@@ -232,6 +235,7 @@ def test_slurm_ends_a_run_before_its_limit_and_the_answers_are_stored(
 # Programs that call the library
 
 
+@pytest.mark.system
 def test_a_program_ends_a_run_by_its_event(tmp_path: Path, monkeypatch):
     alone(monkeypatch, tmp_path)
     stop, raised = threading.Event(), list[BaseException]()

@@ -123,6 +123,7 @@ def of(name: str, table: Mapping[str, str], order: Sequence[int]) -> AnswerSet:
     return AnswerSet(entrant=name, rows=chosen, **about)  # type: ignore[arg-type]
 
 
+@pytest.mark.system
 @given(st.lists(TABLE, min_size=2, max_size=4), st.data())
 @settings(max_examples=200, deadline=None)
 def test_any_order_of_rows_and_files_gives_one_bank_and_a_lost_row_is_named(

@@ -107,6 +107,7 @@ def by_hand(some: Drawn, effects: Mapping[str, float]) -> Array:
     return np.array([*z, x[:m][is_placed][0] - x[:m][~is_placed].mean()])
 
 
+@pytest.mark.system
 def test_the_fit_is_that_of_a_plain_optimiser() -> None:
     some = drawn(JudgedWorld(n_anchors=4, n_votes=200, n_calibrating=60, n_judged=60))
     found = some.fit()
@@ -189,6 +190,7 @@ def test_neither_doubled_rows_nor_names_nor_sides_move_a_rating(
 # The judge
 
 
+@pytest.mark.system
 def test_a_judge_of_three_times_the_log_odds_moves_the_raw_rating_alone() -> None:
     """Taste, noise and position effect are stretched, too."""
     one = JudgedWorld(s=1.0, taste=0.2, noise=0.3, place_at=1.0)
@@ -199,6 +201,7 @@ def test_a_judge_of_three_times_the_log_odds_moves_the_raw_rating_alone() -> Non
     assert abs(raw(drawn(three)) - raw(drawn(one))) > 1.5 * error
 
 
+@pytest.mark.system
 def test_a_judge_that_votes_as_the_humans_do_changes_nothing() -> None:
     """Each rating has an error of some 15 points."""
     world = JudgedWorld(s=1.0, taste=0.0, noise=0.0, position=0.0, n_calibrating=2000)
@@ -208,6 +211,7 @@ def test_a_judge_that_votes_as_the_humans_do_changes_nothing() -> None:
         assert estimate(f)[0] == pytest.approx(raw(drawn(world, seed)), abs=15)
 
 
+@pytest.mark.system
 def test_votes_on_the_placed_model_narrow_its_interval() -> None:
     """As ten times the verdicts do not."""
     (_, without), (_, many), (_, voted) = (
@@ -222,6 +226,7 @@ def test_votes_on_the_placed_model_narrow_its_interval() -> None:
     assert voted < 0.6 * without
 
 
+@pytest.mark.system
 def test_two_models_are_placed_by_one_fit_as_by_two() -> None:
     """But for what each tells of its opponents."""
     one = drawn()
@@ -265,6 +270,7 @@ def test_where_nobody_is_kin_nothing_is_fitted_and_every_digit_stays() -> None:
     assert (plain.df, plain.n_kin_anchors) == (3, 0)
 
 
+@pytest.mark.system
 def test_a_preference_for_kin_is_told_from_ability_by_the_anchors_that_are_kin() -> (
     None
 ):
@@ -281,6 +287,7 @@ def test_a_preference_for_kin_is_told_from_ability_by_the_anchors_that_are_kin()
     assert estimate(ignored)[0] > at + error
 
 
+@pytest.mark.system
 def test_without_kin_among_the_anchors_a_model_of_the_judge_is_never_reported() -> None:
     """The prior of the preference, 1 log-odds of verdicts, is in the interval."""
     world = replace(WORLD, n_kin_anchors=0, place_at=0.0)
@@ -326,6 +333,7 @@ def test_a_judge_that_is_not_known_to_follow_the_humans_is_refused(
     assert (reason is None) if words is None else words in said(reason)
 
 
+@pytest.mark.system
 def test_a_judge_that_always_prefers_the_same_models_is_refused() -> None:
     """s is 3.7 standard errors above 0, and at the end of its range."""
     found = JudgedWorld(s=0.0, taste=20.0, noise=0.0).draw(29).fit()

@@ -321,6 +321,7 @@ ONE_BATTLE = st.builds(
 ).filter(lambda b: b.model_a != b.model_b)
 
 
+@pytest.mark.system
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.lists(ONE_BATTLE, max_size=12),

@@ -91,6 +91,7 @@ def test_a_file_has_the_joint_board_of_its_verdicts(n_judges, tmp_path):
             assert row[name] == pytest.approx(getattr(expected, name), abs=1e-9)
 
 
+@pytest.mark.system
 def test_the_first_line_says_whose_boards_there_are(three):
     assert "rate: 1,800 battles on 1 rubric; a leaderboard for each of sonnet, gpt and local\n" in three.err  # fmt: skip
     for said in (
@@ -103,6 +104,7 @@ def test_the_first_line_says_whose_boards_there_are(three):
     assert three.read("manifest.json")["judge_model"] == "sonnet, gpt, local"
 
 
+@pytest.mark.system
 def test_a_judges_board_is_that_of_its_verdicts_alone(three):
     path = three.folder / "battles.jsonl"
     alone = rate(path, "battles_filter.judge_model=gpt")
@@ -128,6 +130,7 @@ def test_the_folders_of_judges_are_compared(three):
     }
 
 
+@pytest.mark.system
 def test_a_table_in_memory_has_the_same_boards(three, tmp_path):
     found = elo_exp.rate(rows(drawn()), out=tmp_path / "run", elo__n_perms=2)
     (row,) = found.conclusions
@@ -138,6 +141,7 @@ def test_a_table_in_memory_has_the_same_boards(three, tmp_path):
     assert len(elo_exp.open_run(found.folder / "judges" / "gpt").ratings) > 3
 
 
+@pytest.mark.system
 def test_files_of_a_judge_each_are_several_judges(tmp_path):
     paths = [
         write_table(tmp_path / f"{name}.csv", rows({name: some}))
@@ -160,6 +164,7 @@ def test_two_judges_have_a_board_each_and_no_interval_together(tmp_path):
     assert "across judges of this kind" not in ran.out
 
 
+@pytest.mark.system
 def test_battles_that_name_no_prompt_give_a_board_each_and_none_jointly(tmp_path):
     some = [{k: v for k, v in row.items() if k != "question_id"} for row in rows(drawn())]  # fmt: skip
     ran = rate(write_table(tmp_path / "battles.jsonl", some))
@@ -172,6 +177,7 @@ def test_battles_that_name_no_prompt_give_a_board_each_and_none_jointly(tmp_path
     assert len(list((ran.run_dir / "judges").iterdir())) == 3
 
 
+@pytest.mark.system
 def test_a_dimension_that_one_judge_has_not_judged_is_rated_by_the_others(tmp_path):
     some = rows(drawn(), dimension="style")
     some += rows({"gpt": drawn()["gpt"]}, dimension="facts")
@@ -184,6 +190,7 @@ def test_a_dimension_that_one_judge_has_not_judged_is_rated_by_the_others(tmp_pa
     )
 
 
+@pytest.mark.system
 def test_a_joint_board_is_by_plain_bradley_terry(tmp_path):
     path = write_table(tmp_path / "battles.jsonl", rows(drawn()))
     ran = rate(path, "rating=[davidson]")
@@ -197,6 +204,7 @@ def test_a_joint_board_is_by_plain_bradley_terry(tmp_path):
 # Pooled
 
 
+@pytest.mark.system
 def test_verdicts_are_pooled_where_that_is_asked_for(tmp_path):
     path = write_table(tmp_path / "battles.jsonl", rows(drawn()))
     ran = rate(path, "judges=pooled")
@@ -209,6 +217,7 @@ def test_verdicts_are_pooled_where_that_is_asked_for(tmp_path):
     assert sum(row["n_battles"] for row in board["ratings"]) == 2 * 1800
 
 
+@pytest.mark.system
 def test_of_one_judge_pooling_says_nothing(tmp_path):
     path = write_table(tmp_path / "battles.jsonl", rows(drawn(1)))
     alone, pooled = rate(path), rate(path, "judges=pooled")
@@ -217,6 +226,7 @@ def test_of_one_judge_pooling_says_nothing(tmp_path):
     assert first == second
 
 
+@pytest.mark.system
 def test_judges_that_are_dimensions_each_are_rated_as_these(tmp_path):
     path = write_table(tmp_path / "battles.jsonl", rows(drawn()))
     ran = rate(path, "battles_columns.dimension=judge_model")
@@ -366,6 +376,7 @@ def test_votes_and_verdicts_without_a_prompt_or_a_judge_repeat_nothing(row):
     assert find_repeats(Battles.from_rows([row, row])) is None
 
 
+@pytest.mark.system
 def test_repeated_verdicts_are_rated_and_one_line_counts_them(tmp_path):
     """Two judges with one name are as one that was asked twice, and only their user knows."""
     one, other, *_ = drawn().values()
@@ -379,6 +390,7 @@ def test_repeated_verdicts_are_rated_and_one_line_counts_them(tmp_path):
     assert ran.read("manifest.json")["n_battles"] == 612
 
 
+@pytest.mark.system
 def test_votes_of_many_are_pooled_and_a_line_says_so(tmp_path):
     """As on an arena: who judges is a draw, too, of which each has few votes."""
     some = rows(drawn(1, n_prompts=80))
@@ -407,6 +419,7 @@ def with_people() -> list[dict[str, Any]]:
     return some
 
 
+@pytest.mark.system
 def test_people_are_beside_the_judges_and_no_draw_of_their_taste(tmp_path):
     some = with_people()
     ran = rate(write_table(tmp_path / "battles.jsonl", some), "figures=true")
@@ -461,6 +474,7 @@ def test_real_verdicts_of_two_judges_and_a_crowd():
 # What cannot be
 
 
+@pytest.mark.system
 def test_names_of_judges_that_look_alike_are_one_judge_perhaps(tmp_path):
     names = {"sonnet": "gpt-5", "gpt": "GPT-5 ", "local": "x"}
     some = [row | {"judge_model": names[row["judge_model"]]} for row in rows(drawn())]
@@ -473,6 +487,7 @@ def test_names_of_judges_that_look_alike_are_one_judge_perhaps(tmp_path):
     assert "3 judges are pooled" in rate(path, "judges=pooled").err
 
 
+@pytest.mark.system
 def test_a_judge_whose_name_is_a_path_has_a_folder_inside(tmp_path):
     names = {"sonnet": "org/a:low", "gpt": "../b", "local": "50% {c}"}
     some = [row | {"judge_model": names[row["judge_model"]]} for row in rows(drawn())]
@@ -492,6 +507,7 @@ def test_a_judge_whose_name_no_folder_can_have_is_one_line(name: str, tmp_path):
     assert "cannot name a folder: a name must have fewer than" in said
 
 
+@pytest.mark.system
 def test_a_sweep_rates_the_verdicts_of_one_judge_in_each_job(tmp_path):
     path = write_table(tmp_path / "battles.jsonl", rows(drawn()))
     ran = attempt(*RATE, "-m", f"battles={path}", "elo.k=8", folder=tmp_path)

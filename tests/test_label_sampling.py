@@ -123,6 +123,7 @@ def rows_of(seed: int, kind: str) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.system
 def test_console_page_files_and_tracker_say_that_labels_were_chosen(tmp_path: Path):
     path = write_jsonl(tmp_path / "draws.jsonl", rows_of(3, "low"))
     ran = run("experiment=oracle", f"oracle.fresh_dir={path}", "tracker=local", "figures=false",

@@ -122,6 +122,7 @@ class Study:
         return said
 
 
+@pytest.mark.system
 def test_labels_are_asked_for_all_that_may_be_best_and_grow_to_a_choice():
     """Three of four may be best; the same labels are counted by hand from the paired differences."""
     first, *_, last = Study((0.6, 0.6, 0.58, 0.2), seed=3).follow()
@@ -178,6 +179,7 @@ def test_the_number_of_labels_by_hand():
     assert count_labels_for_choice([Rival(alike, 2.0, 0.15)], 0.05) == pytest.approx(60)
 
 
+@pytest.mark.system
 def test_where_all_is_labelled_the_first_is_taken_with_the_most_it_may_lose():
     study = Study((0.9, 0.9), seed=2, kind="pass or fail")
     whole = study.labelled({"p0": N, "p1": N})

@@ -167,6 +167,7 @@ def lost_orders(row: Row, first: str | None) -> list[str]:
     return [name for name in VERDICTS[1:] if row[name] == lost]
 
 
+@pytest.mark.system
 @sizes(3, 120)
 @pytest.mark.parametrize("judge", ["opus", "human"])
 def test_a_column_that_is_dropped_raises_no_claim_about_battles(
@@ -181,6 +182,7 @@ def test_a_column_that_is_dropped_raises_no_claim_about_battles(
     assert law.n.total() == 4 * n and not law.raised
 
 
+@pytest.mark.system
 @sizes(2, 100)
 @pytest.mark.parametrize("judge", ["opus", "human"])
 def test_a_cell_that_is_blank_raises_no_claim_about_battles(
@@ -199,6 +201,7 @@ def test_a_cell_that_is_blank_raises_no_claim_about_battles(
         assert law.is_within_noise(taken), (taken, law.wider[taken], law.doubt[taken])
 
 
+@pytest.mark.system
 @sizes(3, 60)
 def test_a_name_of_an_annotator_that_is_blank_raises_no_claim(rate: Rater, n: int):
     """One name, a third of them, or all. A file without any name does not say whether one person voted or many."""
@@ -242,6 +245,7 @@ def tournament_of(
     return Said(said)
 
 
+@pytest.mark.system
 @sizes(1, 8)
 def test_a_cell_that_is_blank_in_a_tournament_raises_no_claim(tmp_path: Path, n: int):
     """Answers, and recorded verdicts of one order or of both; columns of ids. The default has one world and two cells."""
@@ -306,6 +310,7 @@ def changed(first: FinishedRun, second: FinishedRun) -> Said:
     return Said({"state": row["state"], "sentence": row["sentence"]})
 
 
+@pytest.mark.system
 @sizes(1, 60)
 def test_a_cell_that_is_blank_in_one_of_two_runs_raises_no_claim(rate: Rater, n: int):
     """Of the second run, and of the first: at random, and where an entrant won or lost."""
@@ -401,6 +406,7 @@ def missing_of(vote: Battle) -> MissingBattle:
 # Scores
 
 
+@pytest.mark.system
 @sizes(4, 200)
 def test_a_score_that_is_blank_raises_no_claim(rate: Rater, n: int):
     """At random, the leader's worst scores, its rival's best, or one."""
@@ -458,6 +464,7 @@ def gated(orders: Sequence[tuple[str, str]]) -> str:
     return conclude([share], margin=0.1, checks={"d": checks}, **given).state
 
 
+@pytest.mark.system
 @sizes(5, 200)
 def test_a_verdict_that_is_blank_raises_no_claim_of_a_gate(n: int):
     """In one order or in both; at random, those that the candidate lost, and those that it won."""
@@ -541,6 +548,7 @@ def stated(data: Dataset) -> tuple[dict[str, int], int]:
     return by_policy, CHOICE.index(found.comparison.choice.state)
 
 
+@pytest.mark.system
 @sizes(3, 60)
 def test_labels_that_are_taken_away_raise_no_claim_of_an_oracle(n: int):
     """All labels of one policy's own answers; without them nothing can be decided about it."""
@@ -568,6 +576,7 @@ def test_labels_that_are_taken_away_raise_no_claim_of_an_oracle(n: int):
 # Arena
 
 
+@pytest.mark.system
 @sizes(1, 10)
 def test_verdicts_that_are_unreadable_raise_no_claim_about_a_placed_model(
     tmp_path: Path, n: int

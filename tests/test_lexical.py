@@ -84,6 +84,7 @@ def standing(judgments: Sequence[Judgment]) -> list[str]:
     return [name for name, _ in wins.most_common()]
 
 
+@pytest.mark.system
 def test_the_probes_come_out_in_their_known_order(demo):
     """As elo_exp/entrants/probe.py documents it."""
     by_claims = ["reference", "hedged", "partial", "swapped"]
@@ -159,6 +160,7 @@ def test_scores_within_the_margin_are_a_tie(tmp_path):
 # A position effect, put there on purpose
 
 
+@pytest.mark.system
 def test_a_position_effect_flips_its_share_of_the_judgments_and_no_others(
     demo, probed, tmp_path
 ):

@@ -61,6 +61,7 @@ def ratings(run: elo_exp.Run) -> bytes:
     return (run.folder / "ratings.json").read_bytes()
 
 
+@pytest.mark.system
 def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str]):
     """But for the call that costs money."""
     shown = [block for block in blocks("docs/library.md") if block.kind]
@@ -79,6 +80,7 @@ def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str])
 # What it takes, and what it gives
 
 
+@pytest.mark.system
 def test_a_table_of_any_kind_is_rated_as_the_command_rates_its_file(tmp_path):
     path = write_jsonl(tmp_path / "battles.jsonl", BATTLES)
     ran = commands.run(
@@ -100,6 +102,7 @@ def test_a_table_of_any_kind_is_rated_as_the_command_rates_its_file(tmp_path):
     assert rated.ratings == elo_exp.open_run(ran.run_dir).ratings
 
 
+@pytest.mark.system
 def test_columns_and_words_for_winners_may_have_other_names():
     frame = pd.DataFrame(BATTLES).rename(
         columns={"model_a": "left_model", "model_b": "right_model", "winner": "choice"}
@@ -118,6 +121,7 @@ def test_columns_and_words_for_winners_may_have_other_names():
     assert rated.ratings == elo_exp.rate(BATTLES, **QUICK).ratings
 
 
+@pytest.mark.system
 def test_conclusions_of_policies_and_of_a_comparison_are_there(tmp_path: Path):
     """As console, manifest and tracker have them."""
     rng = np.random.default_rng(1)
@@ -193,6 +197,7 @@ def test_a_verdict_is_a_row_with_the_texts_that_the_judge_saw():
     assert entrants == {"old", "new"}
 
 
+@pytest.mark.system
 def test_missing_values_of_a_table_are_missing():
     """Of pandas NaN, NaT and NA; numbers of NumPy are numbers."""
     frame = pd.DataFrame([*BATTLES, {**BATTLES[0], "winner": None}])
@@ -263,6 +268,7 @@ def test_a_rating_leaves_nothing_behind_unless_it_is_told_where(tmp_path):
 # Answers and judges
 
 
+@pytest.mark.system
 def test_answers_are_compared_as_the_command_compares_their_files(tmp_path):
     files = {
         name: write_jsonl(tmp_path / f"{name}.jsonl", rows)
@@ -310,6 +316,7 @@ def test_a_judge_has_no_default():
     assert not list(Path("outputs").glob("own*"))
 
 
+@pytest.mark.system
 def test_prompts_may_be_a_table_too():
     bare = {
         name: [{"id": r["id"], "response": r["response"]} for r in rows]
@@ -320,6 +327,7 @@ def test_prompts_may_be_a_table_too():
     assert run.ratings == elo_exp.compare(ANSWERS, judge="lexical", **QUICK).ratings
 
 
+@pytest.mark.system
 def test_a_plan_has_the_numbers_of_the_table_that_the_command_prints(tmp_path):
     for name, rows in ANSWERS.items():
         write_jsonl(tmp_path / f"{name}.jsonl", rows)
@@ -341,6 +349,7 @@ def test_a_plan_has_the_numbers_of_the_table_that_the_command_prints(tmp_path):
     assert "costs nothing" in free.text
 
 
+@pytest.mark.system
 def test_an_audit_concludes_by_dimension():
     audited = elo_exp.audit(judge="lexical", audit__n_prompts=10)
     (conclusion,) = audited.conclusions
@@ -400,6 +409,7 @@ def test_a_sweep_without_a_finished_job_is_not_opened():
 # Mistakes
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("words", "settings"),
     [
@@ -460,6 +470,7 @@ def test_a_flag_of_the_command_is_refused():
         elo_exp.run("-m", "elo.k=8,16")
 
 
+@pytest.mark.system
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text()
@@ -508,6 +519,7 @@ def test_nothing_is_printed_and_logging_stays_as_it_was(capfd):
     assert (root.handlers, root.level, sys.argv) == (handlers, level, argv)
 
 
+@pytest.mark.system
 def test_a_program_that_logs_sees_what_it_asked_for(caplog):
     with caplog.at_level(logging.WARNING):
         elo_exp.rate(BATTLES, **QUICK)
@@ -579,6 +591,7 @@ def test_eight_threads_before_one_paid_server_send_each_query_once():
     assert sum(run.manifest["usage"]["dollars"] for run in runs) > 0
 
 
+@pytest.mark.system
 def test_inside_another_application_of_hydra_each_keeps_its_own(tmp_path):
     write_json(tmp_path / "outer" / "config.yaml", {"a": 1})
     with hydra.initialize_config_dir(

@@ -96,6 +96,7 @@ def refused(path: Path, folder: Path, *settings: str) -> str:
     return str(said)
 
 
+@pytest.mark.system
 def test_a_bomb_of_three_gigabytes_ends_in_one_line(tmp_path: Path) -> None:
     said = refused(bomb(tmp_path, "an array of nothing.json", "zst"), tmp_path)
     assert "unpacks to more than 256,000,000 bytes, 200 times its size or more" in said

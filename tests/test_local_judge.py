@@ -78,6 +78,7 @@ def one_by_one(of: Any, asked: JudgeRequest, lead: str, label: str) -> float:
     return total
 
 
+@pytest.mark.system
 def test_a_labels_probability_is_that_of_its_tokens_and_the_likeliest_is_the_verdict(
     model, tmp_path
 ):
@@ -96,6 +97,7 @@ def test_a_labels_probability_is_that_of_its_tokens_and_the_likeliest_is_the_ver
         assert answer["evidence_b"] == f"probability {chances['B']:.3f}"
 
 
+@pytest.mark.system
 def test_the_verdicts_do_not_depend_on_the_batch(model, tmp_path):
     """The responses differ in length, so that a batch is padded."""
     one, other = (replies(judge(model, batch_size=n)) for n in (1, 4))
@@ -123,6 +125,7 @@ def test_the_model_is_loaded_for_requests_and_then_released(model, tmp_path):
 # One response by itself
 
 
+@pytest.mark.system
 def test_a_score_is_the_mean_over_the_whole_numbers_of_its_scale(model, tmp_path):
     """The tiny tokenizer writes 11 as 1 and 1: what begins 11 does not count as 1.
 
@@ -153,6 +156,7 @@ def test_a_scale_without_whole_numbers_to_choose_among_is_refused(model, tmp_pat
         replies(judge(model), (0, 0.5))
 
 
+@pytest.mark.system
 def test_load_kwargs_go_to_from_pretrained(model, tmp_path):
     """A judge of several GPUs, or quantised: device_map and quantization_config, as of entrants."""
     eager = {"load_kwargs": {"attn_implementation": "eager", "device_map": "auto"}}

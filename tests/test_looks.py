@@ -79,6 +79,7 @@ def test_a_look_has_twenty_prompts(n, n_looks, expected):
 # Waves
 
 
+@pytest.mark.system
 @settings(max_examples=2, deadline=None)
 @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
 def test_a_tournament_that_is_interrupted_asks_and_resolves_the_same(seed, random):
@@ -235,6 +236,7 @@ def ran(tmp_path_factory):
     return run(*RUN, folder=tmp_path_factory.mktemp("looks"))
 
 
+@pytest.mark.system
 def test_a_run_shows_what_was_resolved_when_and_what_was_saved(ran):
     ratings = ran.read("ratings.json")
     rows = ratings["judge"]["calibration"]["looks"]

@@ -247,6 +247,7 @@ def test_points_of_two_failures_are_halved():
 CELLS = st.lists(st.integers(0, 2), min_size=60, max_size=60)
 
 
+@pytest.mark.system
 @given(CELLS, st.integers(0, 59), st.data())
 @settings(max_examples=10, deadline=None)
 def test_blanking_an_answer_never_raises_the_state(seed, n_blank, data):
@@ -375,6 +376,7 @@ def wrong_leads(
     return answered / n_studies, by_rule / n_studies
 
 
+@pytest.mark.system
 def test_failures_hide_losses_and_the_rule_sees_them():
     answered, by_rule = wrong_leads(60, 0.45, 60)
     assert answered > 0.4 and by_rule == 0.0

@@ -197,6 +197,7 @@ def test_accepted_drafts_and_replacements_add_up_to_the_target(seed):
     assert torch.equal(residual(p, p), p)  # where rounding leaves nothing
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("decode", ["speculative", "direct"])
 def test_tokens_are_distributed_as_the_target(decode):
     """Chi-square of 20,000 tokens, by the same logits of three heads."""

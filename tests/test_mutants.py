@@ -45,7 +45,7 @@ def test_a_mutant_names_a_line_and_a_test_that_are_there(mutant: Mutant):
     module, test = mutant.seen_by.split("::")
     source = (HOME / "tests" / module).read_text()
     assert len(re.findall(rf"^def {test}\(", source, re.MULTILINE)) == 1
-    assert not marks_of_test(ast.parse(source), test) & {"system", "slow", "faults"}
+    assert not marks_of_test(ast.parse(source), test) & {"slow", "faults"}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def mistaken(mutant: Mutant, copy: Path) -> Iterator[None]:
 
 def run_tests(copy: Path, *tests: str) -> subprocess.CompletedProcess[str]:
     """These tests of the copy, in a process of their own, up to the first that fails."""
-    options = ("-q", "-x", "-n", "0", "-p", "no:cacheprovider")
+    options = ("-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", "not slow")
     return subprocess.run(
         [
             sys.executable,

@@ -30,6 +30,7 @@ def two_files(folder: Path) -> Sequence[str]:
     return ("old.jsonl", "new.jsonl")
 
 
+@pytest.mark.system
 def test_after_the_demo_comes_own_work(tmp_path: Path):
     words = given(run(*QUICK, folder=tmp_path))
     assert words == ["FILE", "FILE", "judge=sonnet", "plan=true"]
@@ -38,6 +39,7 @@ def test_after_the_demo_comes_own_work(tmp_path: Path):
     assert plan.out.startswith("plan: judge claude-sonnet")
 
 
+@pytest.mark.system
 def test_words_that_were_counted_on_own_answers_lead_nowhere(tmp_path: Path):
     ran = run(*two_files(tmp_path), "judge=lexical", *SMALL, folder=tmp_path)
     assert given(ran) == []

@@ -266,6 +266,7 @@ DATED = {
 }
 
 
+@pytest.mark.system
 def test_without_a_connection_nothing_was_accepted():
     with OpenAiServer() as server:
         pass

@@ -453,6 +453,7 @@ def test_a_file_that_is_cut_short_is_read_again(server, how, nth):
     paid_once(server)
 
 
+@pytest.mark.system
 def test_files_that_are_gone_are_one_line_and_nothing_is_paid_again(server):
     server.fault("GET", CONTENT, Status(404), nth=None)
     words = "(?s)only 0 of 5 results can be read.*It submits nothing again.*store.action=repay"

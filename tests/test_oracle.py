@@ -71,10 +71,12 @@ def ran(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run_oracle(out, *compared(folder))
 
 
+@pytest.mark.system
 def test_the_first_line_says_whose_answers_are_analysed(ran: Ran):
     assert ran.err.startswith("oracle: recorded answers\n")
 
 
+@pytest.mark.system
 def test_the_run_folder_holds_these_files(ran: Ran):
     names = ["estimates.json", "weight_diagnostics.json", "label_budget.json"]
     names += ["extreme_weights.csv", "report.html", "manifest.json"]
@@ -162,6 +164,7 @@ def page_of(data: Dataset, folder: Path) -> str:
     return Reader(report.page("run", {}, plots)).said
 
 
+@pytest.mark.system
 def test_the_page_names_a_best_policy_only_where_the_differences_do(tmp_path: Path):
     equal = {"one": World(n_probe=100), "other": World(n_probe=100, style=0.31)}
     assert "No clear best policy: o" in page_of(several(1, **equal), tmp_path)
@@ -222,6 +225,7 @@ def test_metrics_omit_what_is_refused_and_the_headline_is_the_error_or_its_estim
         assert found.metrics["oracle_mean/reported"] == pytest.approx(share)
 
 
+@pytest.mark.system
 def test_a_run_without_log_probabilities_or_reportable_numbers_has_figures_and_page(
     tmp_path: Path,
 ):

@@ -164,6 +164,7 @@ def claude(
         yield server
 
 
+@pytest.mark.system
 def test_claude_and_recorded_answers_are_policies_and_nothing_is_paid_twice(
     tmp_path: Path, claude: AnthropicServer
 ):
@@ -205,6 +206,7 @@ def test_beside_policies_with_log_probabilities_others_get_what_does_without(
     assert rows["claude", "anchored"]["rests_on"] == "own labels"
 
 
+@pytest.mark.system
 def test_what_stops_a_judge_or_an_entrant_does_so_before_an_entrant_is_paid(
     tmp_path: Path, claude: AnthropicServer, monkeypatch: pytest.MonkeyPatch
 ):
@@ -270,6 +272,7 @@ def paid_run(folder: Path, server: AnthropicServer, cap: float) -> Any:
     return ran(folder, *PAID, *urls, f"oracle.budget_usd={cap}")[0].tables
 
 
+@pytest.mark.system
 def test_two_paid_judges_keep_to_their_caps_and_are_paid_once_for_each_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

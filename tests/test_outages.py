@@ -148,6 +148,7 @@ def test_one_that_stays_away_ends_the_run_in_a_line_and_the_same_command_goes_on
     assert not any("is back" in text for text in said(caplog))
 
 
+@pytest.mark.system
 def test_a_server_that_was_never_there_is_not_waited_for(tmp_path):
     with OpenAiServer() as server:
         pass
@@ -253,6 +254,7 @@ def test_a_server_that_loads_its_model_is_waited_for(caplog):
     assert n_stored()[0] == server.billed.total() == 2 * N
 
 
+@pytest.mark.system
 def test_a_tunnel_whose_other_end_is_gone_is_no_server(caplog):
     """It takes every connection, and closes it: the list of models shows that nobody answers."""
     with OpenAiServer() as server:

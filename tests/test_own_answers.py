@@ -129,6 +129,7 @@ def test_answers_as_recorded_answers_share_keys_with_a_run_of_ours(tmp_path):
     assert usage["verdicts_stored"] == usage["verdicts_distinct"] > 0
 
 
+@pytest.mark.system
 def test_prompts_n_draws_by_hash_so_that_more_later_pay_for_the_new_ones_only(two):
     words = "answers=[old.csv,new.jsonl]"
     few = judge(words, "prompts.n=5", folder=two)
@@ -188,6 +189,7 @@ def test_answers_meet_an_entrant_that_a_word_names(two):
 GATE = ("experiment=gate", *STUDY)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("baseline", ["old.csv", "old/answers.json"])
 def test_a_gate_compares_two_files(two, baseline):
     """What the baseline answered is the bank; that it lacks a prompt is said."""
@@ -206,6 +208,7 @@ def test_a_gate_compares_two_files(two, baseline):
     assert found["dimensions"][0]["n_prompts"] == 23
 
 
+@pytest.mark.system
 def test_a_gate_counts_what_the_candidate_lacks_and_the_baseline_has(two):
     words = ("gate.baseline=new.jsonl", "answers=old.csv")
     refused = attempt(*GATE, *words, folder=two)
@@ -288,6 +291,7 @@ ALPACA = "alpaca_eval/{}/model_outputs.json.gz"
 HARD = "arena_hard/v0.1/gpt-4-0314.jsonl.gz"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("words", "said", "n_queries"),
     [
@@ -344,6 +348,7 @@ def test_a_log_is_rated_by_its_scores_unless_a_judge_is_named(published):
     ), ran.err
 
 
+@pytest.mark.system
 def test_answers_to_an_arenas_prompts_are_placed(tmp_path):
     """They are found by the text of the prompt."""
     rows = [

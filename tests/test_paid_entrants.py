@@ -70,6 +70,7 @@ def arena(server: OpenAiServer, *overrides: str, folder: Path) -> Ran:
 EXPERIMENTS = {"tournament": tournament, "arena": arena}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_nobody_is_asked_for_a_plan_nor_where_only_the_store_is_read(
     name, server, tmp_path
@@ -90,6 +91,7 @@ def test_nobody_is_asked_for_a_plan_nor_where_only_the_store_is_read(
     assert server.asked == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("name", "too_low", "enough", "priced"),
     [("tournament", 0.004, 0.016, PAID), ("arena", 0.01, 0.056, ())],
@@ -153,6 +155,7 @@ def test_what_entrants_were_paid_is_in_every_bill_and_recorded_answers_are_not_p
     assert " 0.00" in held("other", "store.entrant=openai_compatible")
 
 
+@pytest.mark.system
 def test_answers_without_a_price_are_counted_and_those_of_the_store_rated_again(
     server, tmp_path
 ):

@@ -630,6 +630,7 @@ def run(n: int) -> None:
     )
 
 
+@pytest.mark.system
 def test_law_nothing_is_paid_twice_and_nothing_paid_is_lost():
     run(20)
 

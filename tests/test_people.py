@@ -452,6 +452,7 @@ def read_back(folder: Path, *names: str, **others: Any) -> Ran:
     return attempt(*given, folder=folder)
 
 
+@pytest.mark.system
 def test_the_page_names_no_entrant_verdict_or_score_and_fetches_nothing(folder: Path):
     text = (folder / "first/labels/label.html").read_text(encoding="utf-8")
     for name in (*PROBES, "lexical", "medqa-", "medmcqa-", "score_a", "winner"):
@@ -467,6 +468,7 @@ def test_the_page_names_no_entrant_verdict_or_score_and_fetches_nothing(folder: 
     assert "Which response is truer?" in text  # what the judge was told to go by
 
 
+@pytest.mark.system
 def test_it_says_how_many_labels_there_are_and_how_long_they_take(folder: Path):
     out = make(folder)
     assert (
@@ -522,6 +524,7 @@ def test_one_annotator_speaks_for_herself_and_revokes_no_lead(folder: Path):
     assert "not known, because no comparison has two labels" in ran.out
 
 
+@pytest.mark.system
 def test_five_annotators_are_people_and_may_revoke_a_lead(folder: Path):
     """Each has a file; rated as any other votes, the same rows make the same claim."""
     make(folder, "label.annotators=5", "label.n=300")

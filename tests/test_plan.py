@@ -89,6 +89,7 @@ def stories(tmp_path_factory) -> Mapping[str, Story]:
 # Before
 
 
+@pytest.mark.system
 def test_a_plan_needs_no_key_and_asks_and_pays_nothing(stories):
     ran = stories["plan"].ran
     assert ran.code == 0, ran.err
@@ -111,6 +112,7 @@ def test_a_plan_needs_no_key_and_asks_and_pays_nothing(stories):
     assert re.fullmatch(r"\d+", row["detectable gap"])
 
 
+@pytest.mark.system
 def test_a_plan_after_half_is_stored_counts_the_other_half(
     stories,
 ):

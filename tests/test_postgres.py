@@ -519,6 +519,7 @@ class OwnServer:
         self._server.cleanup()
 
 
+@pytest.mark.system
 def test_a_server_that_goes_away_is_waited_for_or_the_run_ends_in_one_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):

@@ -173,6 +173,7 @@ def power(gap: int, n_prompts: int, n: int) -> float:
     return float(np.mean(found))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("gap", "n_prompts"), [(40, 345), (60, 155), (100, 57)])
 def test_the_planned_number_of_prompts_has_the_planned_power(gap: int, n_prompts: int):
     assert prompts_needed(assumed_sigma(4), gap) == n_prompts

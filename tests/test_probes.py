@@ -216,6 +216,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     )  # fmt: skip
 
 
+@pytest.mark.system
 def test_the_tracker_has_the_numbers_of_each_probe(audited: Ran):
     logged = [
         r["value"] for r in audited.rows("tracker/log.jsonl") if r["kind"] == "summary"
@@ -236,6 +237,7 @@ def test_the_tracker_has_the_numbers_of_each_probe(audited: Ran):
     assert manifest["headline_is"] == "audit/biased"
 
 
+@pytest.mark.system
 def test_a_position_fault_is_found_and_is_no_other_fault(audited):
     found = audited.read("audit.json")["factuality"]
     results = {row["probe"]: row for row in found["results"]}
@@ -270,6 +272,7 @@ def test_the_page_shows_results_examples_and_what_is_left_out(audited):
     assert (audited.run_dir / "figures/audit.svg").is_file()
 
 
+@pytest.mark.system
 def test_the_console_names_the_biases_and_more_prompts_pay_for_the_new_ones(
     audited,
 ):
@@ -283,6 +286,7 @@ def test_the_console_names_the_biases_and_more_prompts_pay_for_the_new_ones(
     assert 0 < usage["judge_calls"] < usage["verdicts_stored"] / 5
 
 
+@pytest.mark.system
 def test_a_plan_says_what_is_found_and_from_how_many_prompts_ok_is_in_reach(
     tmp_path,
 ):

@@ -87,6 +87,7 @@ def p_value(tokens: np.ndarray, chances: torch.Tensor) -> float:
     return stats.chisquare(observed, [*expected[often], expected[~often].sum()]).pvalue
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("draw", "step"), [(races.DRAFT, 0), (races.REPLACEMENT, 9)])
 def test_tokens_are_drawn_with_their_probabilities(draw, step):
     """20,000 of 512."""
@@ -94,6 +95,7 @@ def test_tokens_are_drawn_with_their_probabilities(draw, step):
     assert p_value(drawn(chances, draw, step), chances) > 1e-3
 
 
+@pytest.mark.system
 def test_draws_and_steps_of_a_prompt_are_independent():
     """The pairs of two tokens of each prompt, by their ranks in four classes of a quarter."""
     chances = torch.full((4,), 0.25, dtype=torch.float64)
@@ -112,6 +114,7 @@ def by_inversion(chances: torch.Tensor) -> np.ndarray:
     return np.searchsorted(chances.cumsum(-1).numpy(), u[:, 0].numpy())
 
 
+@pytest.mark.system
 def test_two_distributions_draw_another_token_as_often_as_they_must_or_less_than_twice():
     """Between the total variation d, below which no coupling comes, and 2 d / (1 + d)."""
     one, other = law(1), (law(1) * (1 + 0.2 * law(2).argsort() / 512)).double()
@@ -122,6 +125,7 @@ def test_two_distributions_draw_another_token_as_often_as_they_must_or_less_than
     assert d - error < share < 2 * d / (1 + d) + error
 
 
+@pytest.mark.system
 def test_a_change_of_the_first_token_leaves_the_others_where_they_were():
     """Half a percent of probability goes from token 0 to token 511: all between moved before."""
     one = torch.full((512,), 1 / 514, dtype=torch.float64)

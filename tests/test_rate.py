@@ -65,6 +65,7 @@ def test_ratings_equal_the_golden_scores():
 GPT_3 = "gpt-3.5-turbo-instruct"
 
 
+@pytest.mark.system
 def test_real_errors_are_larger_over_prompts_than_over_rows():
     """Rows on one prompt are not independent; counted as if they were, they make errors too small. The intervals differ
     more, as 13 prompts tell an error less well than 8,931 rows, and half of the battles of some models are on one."""
@@ -149,6 +150,7 @@ def said(ran: Ran, case: str, method: str) -> dict[str, float | str]:
     return {r["model"]: r["flag"] or r["rating"] for r in ratings}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("case", RATINGS)
 def test_whoever_can_be_rated_is_and_whoever_cannot_is_named(rated, case, method):
@@ -159,6 +161,7 @@ def test_whoever_can_be_rated_is_and_whoever_cannot_is_named(rated, case, method
     }
 
 
+@pytest.mark.system
 def test_a_win_and_a_tie_rate_two_models_only_if_a_tie_is_half_a_win(
     rated,
 ):
@@ -376,6 +379,7 @@ def test_files_of_several_programs_are_rated_together_by_their_names_alone(
     )
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("is_alpaca", [True, False])
 def test_a_first_that_gives_one_answer_to_all_prompts_does_not_lead(
     tmp_path, is_alpaca
@@ -423,6 +427,7 @@ def test_a_first_that_gives_one_answer_to_all_prompts_does_not_lead(
     assert "leads" not in null.out
 
 
+@pytest.mark.system
 def test_a_table_with_words_of_its_own_is_rated_by_one_command(tmp_path):
     """Left and right won eight and four times; a row that was skipped has no verdict, and is no tie."""
     words = ["left"] * 8 + ["right"] * 4 + ["skipped"]

@@ -95,6 +95,7 @@ def test_its_files_run_as_they_stand_and_print_what_is_shown(
         sys.modules.pop(Path(name).stem, None)
 
 
+@pytest.mark.system
 def test_the_check_is_on_the_page_with_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

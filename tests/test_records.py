@@ -105,6 +105,7 @@ def test_values_that_differ_have_different_names():
         make_fingerprint(float("nan"))
 
 
+@pytest.mark.system
 @given(st.dictionaries(st.text(), JSON_VALUES))
 def test_law_a_value_keeps_its_name_through_a_file_and_in_any_order(
     value: dict[str, Any],

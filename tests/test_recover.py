@@ -201,6 +201,7 @@ def kill_at(nths: range, everyday: int) -> Callable[..., None]:
     )
 
 
+@pytest.mark.system
 @each_provider
 @kill_at(range(1, 55), everyday=30)
 def test_law_without_its_journal_a_store_has_lost_one_commit_at_most(

@@ -102,6 +102,7 @@ def serving(
         yield provider, server, make, path
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("code", [429, 529, 500])
 @each_provider
 def test_few_requests_are_sent_to_a_server_that_refuses_all_of_them(

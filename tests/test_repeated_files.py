@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from elo_exp.analysis.repeated_files import (
     EarlierFileResult,
@@ -85,6 +86,7 @@ def test_scores_are_known_again_too():
     assert not find_earlier_results([before], hashes_of_scores(rows[:50]))
 
 
+@pytest.mark.system
 def test_a_lead_in_a_file_that_grew_says_that_it_was_shown_before(tmp_path: Path):
     """24 verdicts show nothing, and 90 a lead."""
     rng = np.random.default_rng(4)

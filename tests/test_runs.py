@@ -51,6 +51,7 @@ JSON = st.recursive(
 FIELDS = ("config", "overrides", "finished_at", "error", "usage", "files", "weights")
 
 
+@pytest.mark.system
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON))
 def test_law_any_manifest_is_read_as_it_is_or_refused(
     tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any]

@@ -157,6 +157,7 @@ def test_files_hold_no_secret_and_can_be_read(
     assert [one for _, one in read_jsonl(kept)] == [inside]
 
 
+@pytest.mark.system
 def test_masking_costs_little(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Ten secrets that each text form writes otherwise, in 20 MB: the file takes at most a second more."""
     rows = [{"n": n, "text": "a word, 'another' & more " * 40} for n in range(20_000)]

@@ -300,6 +300,7 @@ def test_nobody_is_first_of_fewer_than_two():
 # Laws
 
 
+@pytest.mark.system
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), m=st.integers(2, 7))
 def test_law_everybody_else_keeps_every_digit(seed: int, m: int):
@@ -326,6 +327,7 @@ def test_law_everybody_else_keeps_every_digit(seed: int, m: int):
     ).all()
 
 
+@pytest.mark.system
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), m=st.integers(2, 7), density=st.floats(0.1, 0.9))
 def test_law_points_of_a_one_sided_pair_all_go_one_way(

@@ -114,6 +114,7 @@ def test_an_english_word_in_a_message_stays():
     assert restore_typed_names(text, ["study=medical"]) == text
 
 
+@pytest.mark.system
 def test_a_run_keeps_the_name_of_the_files(tmp_path: Path):
     ran = run("preset=medical", "judging.analyses=2", *QUICK, folder=tmp_path)
     manifest = ran.read("manifest.json")
@@ -122,6 +123,7 @@ def test_a_run_keeps_the_name_of_the_files(tmp_path: Path):
     assert "analyses" not in json.dumps(manifest["config"])
 
 
+@pytest.mark.system
 def test_the_library_takes_either_name():
     given = {"answers": ANSWERS, "judge": "lexical"}
     named = elo_exp.plan(**given, preset="own", judging__analyses=2)

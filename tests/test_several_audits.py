@@ -106,6 +106,7 @@ def test_the_plan_has_a_block_a_judge_and_their_sum_and_is_free():
     assert ran.out.count("can be ok  whether 80% of judges") == 1
 
 
+@pytest.mark.system
 def test_one_cap_holds_for_all_before_any_is_paid():
     with OpenAiServer() as server:
         whole = re.search(r"\ntotal +.* ([\d.]+)\n", re.sub(r"\n +", "\n", both(server, "plan=true").out))  # fmt: skip
@@ -119,6 +120,7 @@ def test_one_cap_holds_for_all_before_any_is_paid():
 # One that cannot be audited
 
 
+@pytest.mark.system
 def test_a_judge_that_says_nothing_hides_no_other_and_is_asked_again_alone():
     """As a single one is: once more by the same command, for the server may have been mended, and then no more."""
     with OpenAiServer(outcomes=vague("small")) as server:
@@ -139,6 +141,7 @@ def test_a_judge_that_says_nothing_hides_no_other_and_is_asked_again_alone():
     assert not (ran.run_dir / "judges/small").exists()
 
 
+@pytest.mark.system
 def test_where_none_can_be_audited_the_first_says_why():
     with OpenAiServer(outcomes=lambda params, n: Says(VAGUE)) as server:
         ran = both(server)
@@ -167,6 +170,7 @@ def words_alone(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     )
 
 
+@pytest.mark.system
 def test_what_each_check_says_of_each_judge_stands_side_by_side(words_alone):
     found = words_alone.read("judges.json")["factuality"]
     assert found["judges"]["first"]["probes"]["position"] == "biased"
@@ -187,6 +191,7 @@ def test_what_each_check_says_of_each_judge_stands_side_by_side(words_alone):
     assert {"judges/fair/report.html", "judges/first/report.html"} <= {*page.links}
 
 
+@pytest.mark.system
 def test_gold_pairs_say_how_many_votes_the_judges_are_worth(tmp_path):
     """Every third label is wrong, so that judges who go by the words err together; the third goes by position, too."""
     pair = {"reference": "Since it rains.", "response_a": "It rains.", "response_b": "No."}  # fmt: skip
@@ -289,6 +294,7 @@ def test_prompts_of_turns_are_counted_on_page_and_in_json(judge: str, tmp_path: 
     assert said in ran.page.said and f"audit: {said}" in ran.err
 
 
+@pytest.mark.system
 def test_a_notebook_reads_what_all_have_shown(words_alone):
     (row,) = elo_exp.open_run(words_alone.run_dir).conclusions
     assert SimpleNamespace(**row).state == "biased"

@@ -98,6 +98,7 @@ def rows(text: str, first: str) -> list[list[str]]:
 # The plan, and the cap
 
 
+@pytest.mark.system
 def test_a_plan_of_two_judges_is_the_sum_of_two_plans_and_needs_no_key(tmp_path):
     settings = (*SMALL, "judging.budget_usd=5", "plan=true")
     both = attempt(TWO, *settings, folder=tmp_path, **NO_KEY)
@@ -119,6 +120,7 @@ def test_a_plan_of_two_judges_is_the_sum_of_two_plans_and_needs_no_key(tmp_path)
     assert list(tmp_path.rglob("manifest.json")) == []
 
 
+@pytest.mark.system
 def test_one_cap_holds_for_both_and_is_looked_at_before_either_is_paid(tmp_path):
     """A cap that would hold either judge alone, and not the two."""
     with AnthropicServer(verdicts=longer) as server:
@@ -165,6 +167,7 @@ def paid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Ran, float]:
     return ran, again, dollars
 
 
+@pytest.mark.system
 def test_two_judges_have_a_board_each_and_nothing_together_but_what_both_say(paid):
     ran, _, _ = paid
     assert ran.code == 0, ran.err
@@ -180,6 +183,7 @@ def test_two_judges_have_a_board_each_and_nothing_together_but_what_both_say(pai
     assert ran.read("manifest.json")["judge_model"] == "sonnet, haiku"
 
 
+@pytest.mark.system
 def test_what_two_judges_cost_is_what_the_server_has_billed(paid):
     ran, again, dollars = paid
     usage = ran.read("manifest.json")["usage"]
@@ -208,6 +212,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run(*WORDS, folder=tmp_path_factory.mktemp("three"))
 
 
+@pytest.mark.system
 def test_three_judges_have_a_joint_board_with_the_spread_between_them(three):
     found = three.read("judges.json")["clinical_utility"]
     assert len(found["board"]) == 4 and found["tau"] > 0.0
@@ -233,6 +238,7 @@ def test_three_judges_have_a_joint_board_with_the_spread_between_them(three):
     assert "near" in three.page.text and "Labels from people can" in three.page.text
 
 
+@pytest.mark.system
 def test_of_what_a_tracker_keeps_of_all_the_leaderboards_of_each_are_named(three):
     """As it is fetched, the joint board has no folder of a judge beside it."""
     manifest = three.read("manifest.json")
@@ -290,6 +296,7 @@ def test_the_same_verdicts_on_file_have_the_same_joint_board(three, tmp_path):
     )
 
 
+@pytest.mark.system
 def test_files_tell_judges_with_one_model_apart_and_the_store_does_not_name_them(three):
     """Rated together, these files are of several judges; a judge asked alone finds the replies, and has its model's name."""
     for name in ("near", "wide", "hedged"):
@@ -608,6 +615,7 @@ def test_two_judges_of_whom_one_sees_no_significant_first_decide_nothing():
     assert "the same one" not in said(found)
 
 
+@pytest.mark.system
 def test_three_judges_lead_only_beyond_what_their_tastes_differ():
     """By each judge alone a or b is ahead for certain; together nobody is."""
     first, second = (150.0, 100.0, -50.0, -200.0), (0.0, 150.0, 50.0, -200.0)
@@ -621,6 +629,7 @@ def test_three_judges_lead_only_beyond_what_their_tastes_differ():
     assert together.board.rank_low[0] == 1 and together.board.rank_high is not None
 
 
+@pytest.mark.system
 def test_a_joint_lead_has_to_hold_if_failures_count_as_losses():
     holds = opinion(CLEAR, CLEAR, CLEAR, n_failed=5).conclusion
     assert holds.state in ("leads", "caution")

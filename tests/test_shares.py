@@ -94,6 +94,7 @@ def test_two_shares_of_verdicts_and_a_run_that_makes_none_pay_for_each_once(
     assert not (share.run_dir / "ratings.json").exists()
 
 
+@pytest.mark.system
 def test_shares_of_what_verdicts_decide_and_of_too_few_prompts_are_refused(
     tmp_path: Path,
 ):

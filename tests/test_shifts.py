@@ -91,6 +91,7 @@ def test_runs_that_share_no_prompt_are_independent_and_the_same_battles_have_no_
     )
 
 
+@pytest.mark.system
 def test_a_pilot_and_its_whole_differ_as_much_as_the_error_says():
     """Over simulated tournaments; a shift between runs of one truth is chance alone."""
     found = []
@@ -102,6 +103,7 @@ def test_a_pilot_and_its_whole_differ_as_much_as_the_error_says():
     assert error / scatter == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.system
 def test_the_error_is_that_of_a_bootstrap_of_all_prompts():
     """Prompts of a pilot and its whole are drawn with replacement, and both are fitted anew."""
     whole, method = played(120), BRADLEY_TERRY

@@ -87,6 +87,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run(*given, folder=tmp_path_factory.mktemp("a"))
 
 
+@pytest.mark.system
 def test_alone_it_places_a_newcomer_of_known_rating(ran: Ran):
     about = ran.read("manifest.json")["arena"]
     assert (about["name"], about["n_battles"]) == ("simulated", 4000)
@@ -95,6 +96,7 @@ def test_alone_it_places_a_newcomer_of_known_rating(ran: Ran):
     assert {row["model"]: round(row["rating"]) for row in truth} == TRUTH
 
 
+@pytest.mark.system
 def test_it_ends_with_how_near_the_truth_it_came(ran: Ran):
     """The same on console, page and metrics, and what is simulated is said."""
     found = ran.read("elo_ratings.json")

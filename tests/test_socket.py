@@ -78,6 +78,7 @@ def test_what_it_prints_in_place_of_a_run_leaves_no_folder(folder: Path):
     assert not list(folder.glob("outputs/coin_*"))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("word", "line"),
     [
@@ -144,6 +145,7 @@ rubric: {}
 """
 
 
+@pytest.mark.system
 def test_one_that_judges_writes_only_what_it_concludes(folder: Path):
     """Prompts, answers, plans, budgets and the store are those of the base class."""
     (folder / "first_wins.py").write_text(FIRST_WINS, encoding="utf-8")

@@ -34,6 +34,7 @@ def many() -> Standings:
     return standings({"d": rows})
 
 
+@pytest.mark.system
 def test_of_many_models_neighbours_in_rank_are_in_json_and_every_pair_in_a_csv(
     many: Standings, tmp_path: Path
 ):

@@ -111,6 +111,7 @@ with Store(place) as store:
 """
 
 
+@pytest.mark.system
 def test_processes_that_make_and_fill_a_store_at_once_end_with_the_same_answers(place):
     """Neither may fail because the other was first by a millisecond, or lose what the other writes."""
     with (

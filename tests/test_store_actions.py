@@ -261,6 +261,7 @@ def test_cancelled_batches_are_collected_and_the_next_run_pays_for_the_rest(
     assert set(server.meter.billed.values()) == {1}
 
 
+@pytest.mark.system
 def test_a_batch_that_cannot_be_cancelled_is_not_marked_as_if_it_had_been():
     with AnthropicServer(verdicts=longer, polls_to_end=NEVER) as gone:
         leave_under_way(gone)
@@ -404,6 +405,7 @@ def test_an_answer_that_is_damaged_in_the_store_is_named_and_nothing_is_written(
     assert not Path("all.jsonl").exists()
 
 
+@pytest.mark.system
 def test_export_import_merge_and_purge_hold_one_answer_at_a_time():
     """10 MB of verdicts move with less than half of that; 500,000 took 3.4 GB."""
     message = "x" * 10_000
@@ -507,6 +509,7 @@ def test_when_its_batches_are_collected_a_store_is_merged(server: AnthropicServe
     assert len(server.meter.calls) == n_calls
 
 
+@pytest.mark.system
 def test_a_store_is_merged_into_one_of_postgresql():
     fill(OTHER)
     url = stores.empty_schema()

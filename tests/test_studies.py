@@ -126,6 +126,7 @@ def test_the_queries_of_the_medical_study_have_the_keys_they_always_had(
     assert (len(keys), digest(keys)) == (4548, expected)
 
 
+@pytest.mark.system
 def test_so_have_those_of_an_audit(tmp_path: Path):
     with opened(tmp_path, "experiment=audit", "judge=sonnet") as (job, _):
         assert isinstance(job.experiment, Audit)
@@ -193,6 +194,7 @@ def judged(own_work: Path) -> Iterator[Judged]:
         yield run_before_it
 
 
+@pytest.mark.system
 def test_own_prompts_are_judged_by_no_physician(judged: Judged):
     ran, sent = judged(*OWN, "figures=false", "elo.n_perms=2")
     assert ran.code == 0, ran.err
@@ -210,6 +212,7 @@ def test_own_prompts_are_judged_by_no_physician(judged: Judged):
     assert 'judged by m as "an expert, impartial evaluator"' in ran.page.said
 
 
+@pytest.mark.system
 def test_under_the_medical_study_every_request_is_to_a_physician(judged: Judged):
     ran, sent = judged("study=medical", *OWN[1:], "figures=false", "elo.n_perms=2")
     assert ran.code == 0, ran.err
@@ -222,6 +225,7 @@ def test_under_the_medical_study_every_request_is_to_a_physician(judged: Judged)
     }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("experiment", ["tournament", "audit"])
 def test_prompts_that_a_study_was_not_written_for_are_warned_of(
     judged: Judged, own_work: Path, experiment: str
@@ -265,6 +269,7 @@ def planned(ran: Ran) -> str:
     return row.split()[-2 if has_gap else -1]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("words", "n_queries"),
     [
@@ -308,6 +313,7 @@ def test_without_a_judge_a_run_says_what_each_would_cost_and_stops(
         assert offered[judge] == planned(plan)
 
 
+@pytest.mark.system
 def test_a_plan_without_a_judge_stops_alike_and_shares_of_answers_need_none(
     own_work: Path,
 ):

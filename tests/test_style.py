@@ -219,6 +219,7 @@ REAL = {  # by judge: length in words, headers, length in characters
 }
 
 
+@pytest.mark.system
 def test_what_votes_and_verdicts_on_real_answers_follow():
     """With 1.96 errors. The crowd and GPT-4 dislike headers, GPT-3.5 likes longer answers; length
     in words, and in characters as here."""
@@ -248,6 +249,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run(*QUICK, STYLE, folder=tmp_path_factory.mktemp("style"))
 
 
+@pytest.mark.system
 def test_a_tournament_controls_for_style_and_its_battles_can_be_rated_again(ran):
     found = ran.read("ratings.json")["dimensions"]["factuality"]["bradley_terry"]
     assert "style_length_verdicts" in found["parameters"]
@@ -291,6 +293,7 @@ def test_a_file_keeps_the_counts(tmp_path):
         battle_files.read(path, columns=columns, filters={})
 
 
+@pytest.mark.system
 def test_an_arena_controls_for_style_on_the_judges_scale(tmp_path):
     """Votes and verdicts have effects of their own."""
     anchors = {f"m{i}": 1000 + 40.0 * (i - 4.5) for i in range(10)}

@@ -128,6 +128,7 @@ def run_world(folder: Path, *, times: int) -> Placed:
     return placed(ONE, folder, "arena.n_battles=200", "arena.n_calibration=200")
 
 
+@pytest.mark.system
 def test_a_model_inside_is_placed_and_one_far_outside_is_caution(tmp_path: Path):
     inside = run_world(tmp_path / "inside", times=1)
     outside = run_world(tmp_path / "outside", times=3)
@@ -156,6 +157,7 @@ def test_a_model_inside_is_placed_and_one_far_outside_is_caution(tmp_path: Path)
     assert row["status"] == "caution" and said in row["reason"]
 
 
+@pytest.mark.system
 def test_an_unknown_style_is_named_and_does_not_block(tmp_path: Path):
     found = run_world(tmp_path, times=1).placement
     unknown = measure_style_distance({"mine": [(900, 0, 0, 0)]}, "mine", list(RATINGS))
@@ -166,6 +168,7 @@ def test_an_unknown_style_is_named_and_does_not_block(tmp_path: Path):
     )
 
 
+@pytest.mark.system
 def test_a_placement_with_too_few_anchors_for_styles_is_never_placed(tmp_path: Path):
     """A distance is not known of fewer than four anchors, and nor is the judge calibrated by them."""
     few = World(anchors=dict([*RATINGS.items()][:3]), placed={"mine": 850.0})

@@ -128,6 +128,7 @@ def test_an_answer_records_its_tokens_only_with_logprobs(cache, responses):
             policy(cache, **changes)
 
 
+@pytest.mark.system
 def test_tokens_of_another_tokenizer_are_refused(
     cache, policies, responses, tmp_path, monkeypatch
 ):
@@ -196,12 +197,14 @@ def test_defect_3_the_end_token_is_scored_only_where_the_model_generated_it(
     assert all(shorter[name] > total for name, total in found.items())
 
 
+@pytest.mark.system
 def test_defect_4_a_clone_loaded_anew_agrees_to_the_last_bit(policies, responses):
     found = forced(policies["base"], responses)
     models.release_weights()
     assert forced(policies["clone"], responses) == found
 
 
+@pytest.mark.system
 def test_neither_order_nor_company_nor_the_number_of_threads_changes_a_bit(
     policies, responses
 ):
@@ -228,6 +231,7 @@ def force(path: Path, policies: Any, responses: Any) -> tuple[Any, Usage]:
         return found, store.usage
 
 
+@pytest.mark.system
 def test_a_clone_shares_the_logging_policys_log_probabilities_and_nothing_is_forced_twice(
     policies, responses, tmp_path, caplog
 ):

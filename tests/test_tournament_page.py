@@ -192,6 +192,7 @@ def whole(standings: Standings, figures: list[Plot]) -> Reader:
 # The file
 
 
+@pytest.mark.system
 def test_it_fetches_nothing_and_allows_only_its_own_script(whole: Reader):
     assert not re.search(r"https?://|@import|url\((?!#)|<link|javascript:", whole.text)
     assert whole.links + whole.given("src") == []
@@ -204,6 +205,7 @@ def test_it_fetches_nothing_and_allows_only_its_own_script(whole: Reader):
     assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.system
 def test_figures_are_inside_in_the_colours_of_the_page(
     whole: Reader, figures: list[Plot]
 ):
@@ -214,6 +216,7 @@ def test_figures_are_inside_in_the_colours_of_the_page(
     assert set(re.findall(r"(?:fill|stroke): (#\w+)", drawn)) <= {"#000000"}
 
 
+@pytest.mark.system
 def test_names_are_text_whatever_they_hold():
     some = rated(simulated(HOSTILE, HOSTILE[:2], n_prompts=25), HOSTILE, *METHODS)
     empty = Response(entrant_id="", prompt_id="", response_text="")
@@ -476,6 +479,7 @@ def test_a_matrix_has_the_win_rates_and_its_mirror(standings: Standings, whole: 
         assert [row, *cells] in whole.cells
 
 
+@pytest.mark.system
 def test_of_many_entrants_the_best_is_compared_with_the_others():
     models = [f"m{i:02}" for i in range(12)]
     some = rated(simulated(models, n_prompts=20), models, "bradley_terry")

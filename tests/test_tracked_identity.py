@@ -40,6 +40,7 @@ def test_an_id_is_that_of_the_folder_and_of_the_settings_that_matter(tmp_path: P
     assert first.startswith(f"{read_json(moved / 'manifest.json')['token']}-")
 
 
+@pytest.mark.system
 def test_a_run_keeps_the_token_of_its_folder_and_its_id_goes_to_the_tracker(
     tmp_path: Path,
 ):

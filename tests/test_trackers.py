@@ -468,6 +468,7 @@ def test_what_a_sweep_prints_uploads_its_jobs_and_its_summary(
     assert all(version >= 0 for _, version in kept)  # each with its files
 
 
+@pytest.mark.system
 def test_copies_for_the_upload_are_in_the_run_folder_and_not_in_the_home(
     silent: Logged, folder: Path
 ):
@@ -498,6 +499,7 @@ def test_a_run_logs_its_progress_while_it_works(jobs: list[Logged]):
     assert cached["progress/flips"] == quality["n_flips"]
 
 
+@pytest.mark.system
 def test_the_forecast_of_a_paid_judge_ends_at_what_it_has_cost(tmp_path: Path):
     with AnthropicServer(verdicts=longer) as server:
         judge = (
@@ -606,6 +608,7 @@ def test_a_word_for_the_mode_or_a_password_is_refused_in_a_line_before_anything(
     assert not list(tmp_path.glob("outputs/demo*"))
 
 
+@pytest.mark.system
 def test_a_plan_says_which_texts_a_run_would_send(tmp_path: Path):
     said = []
     for given in ((), ("tracker.texts=false",)):
@@ -617,6 +620,7 @@ def test_a_plan_says_which_texts_a_run_would_send(tmp_path: Path):
     ]
 
 
+@pytest.mark.system
 def test_a_variable_that_wandb_refuses_stops_the_run_before_judging(tmp_path: Path):
     ran = attempt(*SMALL, folder=tmp_path, strict=False, WANDB_BASE_URL="nowhere")
     assert ran.code == 2
@@ -926,6 +930,7 @@ def test_each_of_several_judges_has_verdicts_and_a_leaderboard_of_its_own(
     assert len(digests) == 3
 
 
+@pytest.mark.system
 def test_without_texts_no_verdicts_of_several_judges_are_logged(silent: Logged):
     names = silent.names()
     assert "by_wide/leaderboard" in names

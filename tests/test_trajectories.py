@@ -437,6 +437,7 @@ def test_what_agents_did_is_averaged_by_entrant_and_never_fitted(tmp_path):
     assert average_effort({"b": [said]}) == []
 
 
+@pytest.mark.system
 def test_the_page_of_two_agents_says_what_their_answers_took(tmp_path):
     agents_example.write_files(tmp_path)
     ran = run("careful.eval", "quick.eval", "judge=lexical", "tracker=local",

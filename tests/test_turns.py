@@ -118,6 +118,7 @@ def test_claude_is_sent_the_history_and_both_system_messages():
         made.cache_key(prompt(messages=called))
 
 
+@pytest.mark.system
 def test_a_model_on_this_machine_reads_the_history_in_its_template(tmp_path: Path):
     """Of a call the template has the arguments as an object."""
     made = shipped("entrant", "tiny_base", cache_dir=str(tmp_path))

@@ -65,6 +65,7 @@ def sent(server: OpenAiServer, path: str) -> list[Any]:
     return [call.json() for call in server.calls if call.path == path]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [(SERVED, {}), (HERE, {}), (HERE, {"adapters": ["adapter"]})],

@@ -52,6 +52,7 @@ def test_own_labels_make_every_headline_reportable_and_right(
         assert off(found, truth)[1].mean() >= 0.85, world
 
 
+@pytest.mark.system
 def test_without_own_labels_a_policy_that_the_judge_misreads_is_never_reported():
     assert "report" not in {e.status for e in headlines(BLIND, 10, n_own=0)}
     assert {e.status for e in headlines("far worse", 10, n_own=0)} == {"refuse"}
