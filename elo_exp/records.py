@@ -487,6 +487,10 @@ class JudgeRequest:
         return {"score": score, "low": interval[0], "high": interval[1]}
 
 
+# Of the verdict of a file that does not say which answer was shown first
+UNKNOWN_ORDER = "unknown_order"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict(Record):
     """One query's answer, in the positions that the judge saw."""
@@ -501,7 +505,7 @@ class Verdict(Record):
     reasoning: str = ""
     mirrored: bool = False
     repeat: int = 0
-    # or why there is no verdict: refusal, max_tokens, ...
+    # or why there is no verdict: refusal, max_tokens, ...; or UNKNOWN_ORDER
     stop_reason: str = "end_turn"
     timestamp: str | None = None
     usage: Mapping[str, int] = field(default_factory=dict)

@@ -203,6 +203,77 @@ def plain(rows: Sequence[Asked], model: str) -> list[dict[str, Any]]:
     ]
 
 
+def ragas(rows: Sequence[Asked], model: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "user_input": row.prompt,
+            "retrieved_contexts": ["A page.", "Another page."],
+            "response": row.answer,
+            "reference": row.reference,
+            "model": model,
+            "faithfulness": 0.5,
+            "answer_relevancy": None,
+        }
+        for row in rows
+    ]
+
+
+def biggen(rows: Sequence[Asked], model: str) -> dict[str, Any]:
+    return {row.id: biggen_instance(row, model) for row in rows}
+
+
+def biggen_instance(row: Asked, model: str) -> dict[str, Any]:
+    criteria = {"criteria": "Is it right?", "score1_description": "No."}
+    return {
+        "id": row.id,
+        "capability": "reasoning",
+        "task": "sums",
+        "instance_idx": 0,
+        "system_prompt": "Be brief.",
+        "input": row.prompt,
+        "reference_answer": row.reference,
+        "score_rubric": criteria,
+        "response": row.answer,
+        "response_model_name": model,
+    }
+
+
+def biggen_table(rows: Sequence[Asked], model: str) -> list[dict[str, Any]]:
+    scores = {"human_score": 4, "prometheus_8x7b_score": [4, 5, -1]}
+    return [{**biggen_instance(row, model), **scores} for row in rows]
+
+
+def prometheus(rows: Sequence[Asked], model: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "instruction": row.prompt,
+            "response": row.answer,
+            "reference_answer": row.reference,
+            "rubric": "Is it right?",
+            "feedback": "It is.",
+            "score": 4,
+            "model": model,
+        }
+        for row in rows
+    ]
+
+
+def ragelo(rows: Sequence[Asked], model: str) -> list[dict[str, Any]]:
+    return [{"qid": row.id, "agent": f" {model}", "answer": row.answer} for row in rows]
+
+
+def ragelo_experiment(rows: Sequence[Asked], model: str) -> dict[str, Any]:
+    queries = {
+        row.id: {
+            "qid": row.id,
+            "query": row.prompt,
+            "answers": {model: {"agent": model, "qid": row.id, "text": row.answer}},
+        }
+        for row in rows
+    }
+    return {"queries": queries, "experiment_name": "try", "elo_tournaments": []}
+
+
 MADE: dict[str, Callable[[Sequence[Asked], str], Any]] = {
     "elo_exp's responses": own_responses,
     "alpaca_eval's outputs": alpaca_eval,
@@ -213,9 +284,18 @@ MADE: dict[str, Callable[[Sequence[Asked], str], Any]] = {
     "OpenAI batch output": openai_batch,
     "conversations": conversations,
     "plain rows": plain,
+    "ragas": ragas,
+    "BiGGen-Bench": biggen,
+    "BiGGen-Bench's table": biggen_table,
+    "Prometheus": prometheus,
+    "RAGElo's answers": ragelo,
+    "RAGElo's experiment": ragelo_experiment,
 }
 # Those without prompts: prompts=FILE has them
-BY_ID = {"elo_exp's responses", "FastChat's answers", "OpenAI batch output"}
+BY_ID = {
+    *("elo_exp's responses", "FastChat's answers", "OpenAI batch output"),
+    "RAGElo's answers",
+}
 
 
 def write(path: Path, name: str, document: Any) -> Path:
@@ -224,6 +304,8 @@ def write(path: Path, name: str, document: Any) -> Path:
         return write_log(path, document)
     if name == "alpaca_eval's outputs":
         return write_whole(path, json.dumps(document))
+    if isinstance(document, dict):
+        return write_whole(path, json.dumps(document, indent=4))
     return write_jsonl(path, document)
 
 

@@ -52,6 +52,7 @@ SHARED = {
     "experiments.answer_files",
     "experiments.audit_questions",
     "experiments.audit_run",
+    "experiments.battle_comparisons",
     "experiments.battle_source",
     "experiments.battle_texts",
     "experiments.certification",

@@ -152,7 +152,7 @@ def test_an_address_leads_to_a_pair_or_to_a_comparison(
     place = "/".join(quote(name, safe="") for name in (f"q2/{RUN}", pair, "d"))
     tab = Tab(browser, report, f"#{place}")
     assert tab.counted() == 1
-    assert tab.text("#one h4 >> nth=0") == "Judge: tie"
+    assert tab.text("#one h4 >> nth=0") == "Verdict: tie"
     assert tab.page.url.count("/") == f"{report.as_uri()}#{place}".count("/")
     assert tab.complaints == []
 

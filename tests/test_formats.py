@@ -75,6 +75,24 @@ def two_orders() -> dict[str, str]:
     }
 
 
+def talk(question: str, answer: str) -> list[dict[str, Any]]:
+    return [
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": [{"type": "text", "text": answer}]},
+    ]
+
+
+def vote(judge: str, word: str | None, *, flipped: bool = False) -> dict[str, Any]:
+    return {
+        "model": judge,
+        "vote": word,
+        "flipped": flipped,
+        "completed": flipped or word is not None,
+        "replacement": False,
+        "explanation": "So.",
+    }
+
+
 ROWS: dict[str, list[dict[str, Any]]] = {
     "alpaca_eval": [
         {
@@ -139,6 +157,47 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"id": i, "model_a_name": "ann", "model_b_name": "bob", **comparia_winner()}
         for i in range(N)
     ],
+    "lmarena_conversations": [
+        {
+            "question_id": f"q{i}",
+            "model_a": "ann",
+            "model_b": "bob",
+            "winner": pick(*WINNERS, "tie (bothbad)"),
+            "conversation_a": talk(f"What is {i}?", "One."),
+            "conversation_b": json.dumps(talk(f"What is {i}?", "# Two")),
+            "category_tag": {"math_v0.1": {"math": True}},
+            "language": "English",
+        }
+        for i in range(N)
+    ],
+    "orq-arena": [
+        {
+            "schema_version": 3,
+            "prompt_hash": f"h{i}",
+            "prompt_text": f"What is {i}?",
+            "prompt_category": "general",
+            "model_a": "ann",
+            "model_b": "bob",
+            "response_a": "One.",
+            "response_b": "Two.",
+            "judge_votes": [vote("opus", pick("A", "B", "tie"))],
+            "majority_verdict": "A",
+            "winner": "ann",
+            "error": None,
+        }
+        for i in range(N)
+    ],
+    "RAGElo": [
+        {
+            "qid": i,
+            "agent_a": "ann",
+            "agent_b": " bob",
+            "raw_answer": "So. [[A]]",
+            "answer": pick("A", "B", "C"),
+            "relevance": "",
+        }
+        for i in range(N)
+    ],
     "evalica": [
         {
             "prompt": i,
@@ -164,7 +223,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ],
 }
 ENDING = {"judge_arena": "csv", "lmarena_votes": "csv", "comparia": "csv"}
-ENDING |= {"evalica": "csv"}
+ENDING |= {"evalica": "csv", "RAGElo": "csv"}
 
 
 def write(folder: Path, name: str, rows: Sequence[Any] | None = None) -> Path:
@@ -234,6 +293,17 @@ READ: list[tuple[str, dict[str, Any], dict[str, Any] | str]] = [
     ("arena_hard", {"games": []}, "the row is not a row of arena_hard: a value has another form."),
     ("arena_hard", {"games": [{"judgment": 1}]}, "the row is not a row of arena_hard: it lacks score."),
     ("judge_arena", {"judge_completion": "none"}, "invalid"),
+    ("lmarena_conversations", {"winner": "tie"}, {"style_a": (4, 0, 0, 0), "style_b": (5, 1, 0, 0), "source": "human"}),
+    ("orq-arena", {"judge_votes": [vote("opus", "B")]},
+     {"winner": "model_b", "judge_model": "opus", "question_id": "h0", **JUDGED, "style_a": (4, 0, 0, 0)}),
+    ("orq-arena", {"judge_votes": [vote("opus", None, flipped=True)]}, {"winner": "tie", "verdict_ab": None}),
+    ("orq-arena", {"judge_votes": [vote("opus", None)]}, "invalid"),
+    ("orq-arena", {"judge_votes": [], "error": "timed out"}, "invalid"),
+    ("orq-arena", {"judge_votes": [vote("opus", "C")]}, 'vote must be A, B, tie or null; got "C".'),
+    ("RAGElo", {"answer": "A"}, {"model_b": "bob", "winner": "model_a", "verdict_ab": None, **JUDGED}),
+    ("RAGElo", {"answer": "C"}, {"winner": "tie"}),
+    ("RAGElo", {"answer": ""}, "invalid"),
+    ("RAGElo", {"answer": "D"}, 'the winner must be A, B or C; got "D".'),
     ("lmarena_votes", dict.fromkeys(WON, 1), "winner_model_a and winner_model_b and winner_tie are true, and only one"),
     ("lmarena", {"winner": "both_bad"}, {"winner": "tie (bothbad)", "source": "human"}),
     ("comparia", {"chosen_model_name": "bob", "both_equal": "False"}, {"winner": "model_b"}),

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from elo_exp.data import table_files
+from elo_exp.data.battle_texts import find_answer_columns
 from elo_exp.data.formats import Format
-from elo_exp.data.table_files import BLANK_FIELDS, Source
+from elo_exp.data.table_files import BLANK_FIELDS, CONVERSATION_PREFIX, Source
 from elo_exp.errors import FileError, SettingError
 
 REQUIRED = ("model_a", "model_b", "winner")
@@ -106,8 +107,9 @@ def find_columns(
         by_field["pooled"] = "dimension"
     if file_format.fields:
         by_field["malformed"] = MALFORMED_COLUMN
-    if present.issuperset(file_format.answer_columns):
-        by_field |= zip(BLANK_FIELDS, file_format.answer_columns, strict=True)
+    answers = None if file_format.answers else find_answer_columns(present)
+    if answers and not answers[0].startswith(CONVERSATION_PREFIX):
+        by_field |= zip(BLANK_FIELDS, answers, strict=True)
     return BattleColumns(path=path, present=present, fields=fields, by_field=by_field)
 
 

@@ -6,17 +6,25 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elo_exp.arrays import Index, Mask, to_mask
-from elo_exp.data import formats, table_files
-from elo_exp.data.battle_cells import cell_to_text, count_battles, quote_names
+from elo_exp.data import battle_texts, formats, table_files
+from elo_exp.data.bank import hash_text
+from elo_exp.data.battle_cells import (
+    cell_to_text,
+    count_battles,
+    quote_names,
+    to_model_name,
+)
 from elo_exp.data.battle_clusters import UNNAMED_CLUSTER
 from elo_exp.data.battle_columns import (
     MALFORMED_COLUMN,
+    QUESTION_TEXT_COLUMNS,
     REQUIRED,
     BattleColumns,
     check_same_columns,
@@ -45,6 +53,7 @@ from elo_exp.data.formats.battle_rows import FLAT, SHARES
 from elo_exp.data.missing_battles import find_missing_battles
 from elo_exp.data.table_files import CodedBattles, Frame, Row, Source
 from elo_exp.data.winner_words import describe_words
+from elo_exp.data.writing_style import count_style
 from elo_exp.errors import EvidenceError, FileError, UserError
 from elo_exp.files import report_read_errors
 from elo_exp.records import Battle, MissingBattle
@@ -62,6 +71,9 @@ _MAX_DIMENSIONS = 100
 _MAX_NAMES_IN_WARNING = 5
 # In a file of so many battles, a name that occurs once may be a typo
 _MIN_BATTLES_FOR_RARE_NAMES = 20
+# A larger file is read by columns, without the style of its answers
+_MAX_BYTES_WITH_STYLE = 200_000_000
+_STYLE_FIELDS = ("style_a", "style_b")
 
 
 def recognise(
@@ -211,6 +223,26 @@ class _FileContent:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BattleText:
+    """The texts of one row.
+
+    battle     None: the row has no verdict that counts
+    models     model_a and model_b; None for a cell that names no model
+    prompt_id  None if the row names no question
+    question   empty if the row holds none
+    answers    of model_a and model_b
+    reason     why the judge gave its verdict; empty if the row does not say
+    """
+
+    battle: Battle | None
+    models: tuple[str | None, str | None]
+    prompt_id: str | None
+    question: str
+    answers: tuple[str, str]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class _BattleFile:
     """A file of battles, which is read in whole."""
 
@@ -222,19 +254,64 @@ class _BattleFile:
     def iterate_rows(self) -> Iterator[tuple[str, Row]]:
         """Yield the completed rows with their locations. Raises FileError for a row that cannot be read."""
         file_format = self.format
-        needed_columns = (
-            None if file_format.fields else set(self.columns.by_field.values())
-        )
+        needs_all = file_format.fields is not None or self.has_texts
+        needed_columns = None if needs_all else set(self.columns.by_field.values())
         rows: Rows = table_files.read_rows(self.path, needed_columns)
         for location, row in file_format.join(rows) if file_format.join else rows:
             try:
-                yield location, file_format.complete(row) if file_format.fields else row
+                full_row = file_format.complete(row) if file_format.fields else row
             except MalformedError as error:
-                yield location, {MALFORMED_COLUMN: str(error)}
+                full_row = {MALFORMED_COLUMN: str(error)}
+            yield location, self._add_style(full_row) if self.has_texts else full_row
+
+    @cached_property
+    def has_texts(self) -> bool:
+        """Whether the file holds the answers that were compared, and is not too large to look at them."""
+        if (
+            not isinstance(self.path, Frame)
+            and table_files.estimate_text_bytes(self.path) > _MAX_BYTES_WITH_STYLE
+        ):
+            return False
+        _, row = next(table_files.read_rows(self.path), ("", {}))
+        return self.format.find_answers(row) is not None
+
+    def _add_style(self, row: Row) -> Row:
+        """Add the style of both answers, unless the row has it or an answer is blank."""
+        answers = self.format.find_answers(row) or ("", "")
+        style = {
+            name: list(count_style(text))
+            for name, text in zip(_STYLE_FIELDS, answers, strict=True)
+            if text.strip() and row.get(name) is None
+        }
+        return {**row, **style}
+
+    def iterate_texts(self) -> Iterator[BattleText]:
+        """Yield the rows that hold answers, with their battles."""
+        for _, row in self.iterate_rows():
+            answers = self.format.find_answers(row)
+            if answers is None:
+                continue
+            cells = {
+                name: row.get(column) for name, column in self.columns.by_field.items()
+            }
+            outcome = self.parser.classify(cells)
+            question = battle_texts.find_question(row, QUESTION_TEXT_COLUMNS)
+            hashed = None if question is None else hash_text(question)
+            yield BattleText(
+                battle=outcome if isinstance(outcome, Battle) else None,
+                models=(
+                    to_model_name(cells["model_a"]),
+                    to_model_name(cells["model_b"]),
+                ),
+                prompt_id=cell_to_text(cells.get("question_id")) or hashed,
+                question=question or "",
+                answers=answers,
+                reason=battle_texts.find_reason(row),
+            )
 
     def read_coded(self) -> tuple[CodedBattles, UserError | None]:
         """Return all rows; or those before the first unreadable one, and its error."""
-        is_plain = not (self.format.fields or self.format.join)
+        is_plain = not (self.format.fields or self.format.join or self.has_texts)
         columns = self.columns.by_field
         if isinstance(self.path, Frame):
             source = self.path if is_plain else self.iterate_rows()
@@ -247,6 +324,9 @@ class _BattleFile:
 
     def read_content(self, on_error: str) -> _FileContent:
         """Return the battles in file order. Raises FileError for the first row that stops the reading."""
+        if self.format.list_notes is not None:
+            for note in self.format.list_notes(table_files.read_rows(self.path)):
+                logger.warning("%s: %s", self.path, note)
         coded, unreadable = self.read_coded()
         filters = self.parser.active_filters
         table = tabulate_battles(
@@ -356,6 +436,23 @@ class _BattleFile:
         if isinstance(outcome, UnknownWordError) and not self.format.fields:
             hints += describe_words(self.parser, outcome.field)
         return FileError(f"{location}: {outcome}", *(f"  {hint}" for hint in hints))
+
+
+def read_texts(
+    path: Source,
+    *,
+    columns: Mapping[str, str | None],
+    filters: Mapping[str, str | None],
+    values: Mapping[str, str | None] | None = None,
+    chosen: Format,
+) -> Iterator[BattleText]:
+    """Yield the texts of the rows of a file that hold answers, with their battles."""
+    active_filters = {
+        name: value for name, value in filters.items() if value is not None
+    }
+    return _open_file(
+        path, chosen, columns, active_filters, values or {}
+    ).iterate_texts()
 
 
 def _open_file(

@@ -17,8 +17,8 @@ from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
 from elo_exp.data import battle_files, field_names, scores, table_files
-from elo_exp.data.battle_columns import QUESTION_TEXT_COLUMNS
 from elo_exp.data.battle_concatenation import concatenate_battles
+from elo_exp.data.battle_files import BattleText
 from elo_exp.data.battle_judges import count_shares_and_labels
 from elo_exp.data.battles import OVERALL_DIMENSION, Battles
 from elo_exp.data.formats import Format
@@ -130,6 +130,16 @@ class BattleSource:
         metric, cluster = self.metric, self.columns["cluster"]
         return scores.read_scores(self.files, metric=metric, cluster=cluster)
 
+    @property
+    def scale(self) -> tuple[float, float] | None:
+        """The least and the greatest score that the programs give; None if they differ, or a score lies outside."""
+        scales = {file_format.scale for file_format in self.files.values()}
+        scale = scales.pop() if len(scales) == 1 else None
+        rows, _ = self.scores
+        values = [row.value for row in rows if row.value is not None]
+        is_inside = scale and scale[0] <= min(values) and max(values) <= scale[1]
+        return scale if is_inside else None
+
     @functools.cached_property
     def battles_by_file(
         self,
@@ -210,6 +220,21 @@ class BattleSource:
         )
 
     @functools.cached_property
+    def texts(self) -> list[BattleText]:
+        """The rows that hold answers beside their battles."""
+        return [
+            text
+            for path, file_format in self.files.items()
+            for text in battle_files.read_texts(
+                path,
+                columns=self.columns,
+                filters=self.filters,
+                values=self.values,
+                chosen=file_format,
+            )
+        ]
+
+    @property
     def answers(self) -> dict[str, dict[str, Response]]:
         """The answers that the files hold beside their battles, by model and prompt.
 
@@ -217,22 +242,11 @@ class BattleSource:
         for many equal answers.
         """
         answers = dict[str, dict[str, Response]]()
-        for path, file_format in self.files.items():
-            if not file_format.holds_answers(table_files.read_keys(path)):
-                continue
-            for _, row in table_files.read_rows(path):
-                names = (
-                    file_format.columns.get("question_id", "question_id"),
-                    *QUESTION_TEXT_COLUMNS,
-                )
-                full_row = file_format.complete(row) if file_format.fields else row
-                ids = (full_row.get(name) for name in ("question_id", *names))
-                prompt = next((str(name) for name in ids if name), None)
-                if prompt is None:
-                    continue
-                for model, text in file_format.answers_in(row).items():
+        for text in self.texts:
+            for model, answer in zip(text.models, text.answers, strict=True):
+                if model is not None and (prompt := text.prompt_id) is not None:
                     answers.setdefault(model, {})[prompt] = Response(
-                        entrant_id=model, prompt_id=prompt, response_text=text
+                        entrant_id=model, prompt_id=prompt, response_text=answer
                     )
         return answers
 

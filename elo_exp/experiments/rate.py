@@ -21,6 +21,7 @@ from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WINNER_WORDS
 from elo_exp.errors import FileError, SettingError, UserError, format_value
 from elo_exp.experiments import Context, Experiment, Report
+from elo_exp.experiments.battle_comparisons import build_comparisons
 from elo_exp.experiments.battle_source import BattleSource, format_files
 from elo_exp.experiments.file_rating import FileRating
 from elo_exp.experiments.rated import (
@@ -186,7 +187,7 @@ class Rate(Experiment):
             allow_missing=self.allow_missing,
             at=at,
             hat=hat,
-            scale=self.battles_scale,
+            scale=self.battles_scale or self.source.scale,
         )
 
     def check_files(self) -> None:
@@ -250,12 +251,15 @@ class Rate(Experiment):
         facts: Mapping[str, Any],
     ) -> Report:
         boards = rated_standings.boards.get("bradley_terry", {})
+        comparisons, judgments = build_comparisons(self.source.texts, battles)
         return report_standings(
             rated_standings,
             context,
             scope=self.source.find_scope(battles),
             facts=facts,
             written=artifacts.write_bootstraps(context.run_dir, boards),
+            comparisons=comparisons,
+            judgments=judgments,
         )
 
     def _report_apart(self, context: Context, facts: Mapping[str, Any]) -> Report:

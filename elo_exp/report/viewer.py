@@ -14,7 +14,7 @@ from elo_exp.console import escape_unprintable
 from elo_exp.data import pairing
 from elo_exp.formatting import format_count, format_number
 from elo_exp.masking import current_mask
-from elo_exp.records import FIXED_SEED, Comparison, Judgment
+from elo_exp.records import FIXED_SEED, UNKNOWN_ORDER, Comparison, Judgment
 from elo_exp.report import provenance
 from elo_exp.report.document import (
     Answer,
@@ -38,7 +38,7 @@ _MAX_NOTABLE = 6
 _DEFAULT_COLOR = 9
 _SAMPLE_NOTICE = (
     "All verdicts are in this page, but the texts of only {n_kept} comparisons: those with changed or invalid verdicts or "
-    "an unexpected winner, and a random sample of each pair. All texts are in responses/ and verdicts/ next to this page."
+    "an unexpected winner, and a random sample of each pair. All texts are in {place}."
 )
 _NO_TEXTS_NOTE = (
     "The page of a sweep job holds no texts. They are in verdicts/ and responses/ next to this page. To add them to the "
@@ -287,7 +287,9 @@ def _build_data(
             }
         orders = [
             (
-                int(verdict.position_swap),
+                None
+                if verdict.stop_reason == UNKNOWN_ORDER
+                else int(verdict.position_swap),
                 pairing.unswap_verdict(verdict) or "invalid",
                 verdict.reasoning if i in kept_indices else None,
             )
@@ -346,7 +348,11 @@ def list_verdict_blocks(
         return [Paragraph(_NO_TEXTS_NOTE)] if has_note else []
     notice = ""
     if texts.is_sample:
-        notice = _SAMPLE_NOTICE.format(n_kept=format_count(texts.n_kept))
+        is_rated = "battles_files" in manifest
+        folder = (
+            "the files" if is_rated else "responses/ and verdicts/ next to this page"
+        )
+        notice = _SAMPLE_NOTICE.format(n_kept=format_count(texts.n_kept), place=folder)
     links = ViewerLinks(
         format_count(texts.n_comparisons), provenance.has_flips(manifest), notice
     )

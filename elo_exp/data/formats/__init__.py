@@ -8,6 +8,7 @@ in the modules.
 import functools
 import importlib
 import logging
+import math
 import pkgutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from elo_exp.data import table_files
+from elo_exp.data import battle_texts, table_files
 from elo_exp.data.table_files import Row, Source
 from elo_exp.errors import FileError
 from elo_exp.files import check_choice
@@ -52,15 +53,16 @@ class Format:
     fields     gives the fields of battles.jsonl that are no column of the file; without a winner
                that is by model_a's `score`, or by the verdicts of both orders: None where the judge
                gave none. Raises MalformedError, or as Python does for what is not there
-    join       makes one row of all that are one battle
-    answers    gives the text of each model's answer, by its name; None if the file holds none
-    answer_columns  of the answers of model_a and model_b, which a file need not have
-    judged     by a language model, each comparison once
-    votes      by people
+    join       makes one row of all that are one battle, or a row of each battle in a row
+    list_notes what is to be said of all rows, as warnings
+    answers    gives the answers of model_a and model_b; None if columns of usual names hold them
+    is_judged  by a language model, each comparison once
+    is_votes   by people
 
     Of one whose rows are scores of items:
 
     scores     yields each data.scores.Score of a file, of one metric where it is chosen
+    scale      the least and the greatest score that the program gives
     has_answers  the file holds the answers, too, that were scored
 
     Of one that is told by more than fixed keys:
@@ -77,11 +79,12 @@ class Format:
     columns: Mapping[str, str] = field(default_factory=dict)
     fields: Callable[[Row], Mapping[str, Any]] | None = None
     join: Callable[[Rows], Rows] | None = None
-    answers: Callable[[Row], Mapping[str, str]] | None = None
-    answer_columns: tuple[str, str] = ("response_a", "response_b")
+    list_notes: Callable[[Rows], Sequence[str]] | None = None
+    answers: Callable[[Row], tuple[str, str] | None] | None = None
     is_judged: bool = False
     is_votes: bool = False
     scores: Callable[[Path, str | None], Iterable[Any]] | None = None
+    scale: tuple[float, float] | None = None
     has_answers: bool = False
     find_faults: Callable[[Source, set[str]], list[str]] | None = None
     is_any_table: bool = False
@@ -93,7 +96,7 @@ class Format:
         is_object = shape == "lines" and "object" in self.shapes
         if not is_object and shape not in self.shapes:
             faults.append(f"is not {' or '.join(self.shapes)}")
-        elif self.find_faults is not None:
+        elif self.find_faults is not None and not faults:
             faults += self.find_faults(path, keys)
         return faults
 
@@ -102,21 +105,11 @@ class Format:
         """Whether its rows are battles as they stand."""
         return not (self.fields or self.join or self.scores)
 
-    def holds_answers(self, keys: Collection[str]) -> bool:
-        """Whether a file with these columns holds the answers that were compared."""
-        return self.answers is not None or (
-            self.scores is None and {*self.answer_columns} <= {*keys}
-        )
-
-    def answers_in(self, row: Row) -> Mapping[str, str]:
-        """Return the text of each model's answer, by its name."""
-        if self.answers is not None:
-            return self.answers(row)
-        models = (self.columns.get(name, name) for name in ("model_a", "model_b"))
-        return {
-            str(row.get(model)): str(row.get(text) or "")
-            for model, text in zip(models, self.answer_columns, strict=True)
-        }
+    def find_answers(self, row: Row) -> tuple[str, str] | None:
+        """Return the answers of model_a and model_b; None if the row holds none."""
+        if self.scores is not None:
+            return None
+        return self.answers(row) if self.answers else battle_texts.find_answers(row)
 
     def complete(self, row: Row) -> Row:
         """Add to a row what `fields` gives. Raises MalformedError."""
@@ -224,6 +217,41 @@ def log_facts(
         "assumed": file_format.assumption,
         **notes,
     }
+
+
+def join_orders(
+    rows: Rows, columns: Sequence[str], sides: tuple[str, str]
+) -> Collection[tuple[str, Row]]:
+    """Make one row of the two orders of each comparison; its `orders` are the rows in the order of the file.
+
+    columns  those that are equal in both orders
+    sides    those of the models, which are exchanged
+    """
+    rows_by_comparison = dict[str, tuple[str, dict[str, Any]]]()
+    for location, row in rows:
+        models = sorted(str(row.get(name)).strip() for name in sides)
+        key = str([*(row.get(name) for name in columns), models])
+        _, comparison = rows_by_comparison.setdefault(
+            key, (location, {**row, "orders": []})
+        )
+        comparison["orders"].append(row)
+    return rows_by_comparison.values()
+
+
+def check_orders(row: Row, first_side: str) -> Sequence[Row]:
+    """Return the orders of a joined row. Raises MalformedError if one of them was judged twice."""
+    orders: Sequence[Row] = row["orders"]
+    if len({order[first_side] for order in orders}) < len(orders):
+        raise MalformedError(
+            "the row is judged twice in one order. Remove the second judgment."
+        )
+    return orders
+
+
+def parse_number(value: Any) -> float | None:
+    """Return a cell as a number; None if it is missing, or NaN. Raises TypeError and ValueError for anything else."""
+    number = math.nan if table_files.to_text(value) is None else float(value)
+    return None if math.isnan(number) else number
 
 
 def winner_of(score: float) -> str:

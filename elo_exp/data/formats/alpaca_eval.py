@@ -9,7 +9,6 @@ from typing import Any
 
 from elo_exp.data.formats import Format, MalformedError
 from elo_exp.data.table_files import Row
-from elo_exp.data.writing_style import count_style
 from elo_exp.errors import format_value
 
 
@@ -20,18 +19,9 @@ def fields(row: Row) -> Mapping[str, Any]:
         raise MalformedError(
             f"preference must be a number from 1 to 2, 0 or null; got {format_value(preference)}."
         )
-    outputs = {"style_a": row.get("output_1"), "style_b": row.get("output_2")}
     return {
         "score": None if preference is None else 2.0 - (preference or 1.5),
         "question_id": hashlib.sha1(str(row["instruction"]).encode()).hexdigest(),
-        **{name: list(count_style(text)) for name, text in outputs.items() if text},
-    }
-
-
-def answers(row: Row) -> Mapping[str, str]:
-    """Return both outputs by the names of their generators."""
-    return {
-        str(row[f"generator_{n}"]): str(row.get(f"output_{n}") or "") for n in (1, 2)
     }
 
 
@@ -46,8 +36,6 @@ FORMATS = (
             "score": "score",
         },
         fields=fields,
-        answers=answers,
-        answer_columns=("output_1", "output_2"),
         is_judged=True,
         assumption="generator_1 is the baseline; the order of the outputs is not known",
     ),

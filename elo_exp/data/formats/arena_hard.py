@@ -3,7 +3,6 @@
 github.com/lmarena/arena-hard-auto, gen_judgment.py and show_result.py
 """
 
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,8 +11,6 @@ from typing import Any
 from elo_exp.data.formats import Format, MalformedError, Rows
 from elo_exp.data.table_files import Row
 from elo_exp.errors import format_value
-
-logger = logging.getLogger(__name__)
 
 # Files of version 0.1 do not name their baseline
 _DEFAULT_BASELINE = "gpt-4-0314"
@@ -36,23 +33,15 @@ def fields(row: Row) -> Mapping[str, Any]:
     }
 
 
-def note_single_games(rows: Rows) -> Rows:
-    """Pass the rows on, and say at the end how many have one game."""
-    n_single_games = 0
-    for location, row in rows:
-        games = row.get("games")
-        n_single_games += isinstance(games, list) and len(games) == 1
-        yield location, row
-    if n_single_games:
-        logger.warning(
-            "warning: rows with one game instead of two, judged in one order: %d",
-            n_single_games,
-        )
+def list_notes(rows: Rows) -> list[str]:
+    """Say how many rows have one game."""
+    n = sum(isinstance(g := row.get("games"), list) and len(g) == 1 for _, row in rows)
+    return [f"rows with one game instead of two, judged in one order: {n}"] if n else []
 
 
 def repeat_strong_games(rows: Rows) -> Rows:
     """Count a game of A>>B or B>>A three times."""
-    for location, row in note_single_games(rows):
+    for location, row in rows:
         yield location, row
         games = row.get("games")
         for n, game in enumerate(games if isinstance(games, list) else ()):
@@ -84,7 +73,7 @@ _FORMAT = Format(
     required=("model", "judge", "games"),
     columns={"model_b": "model", "judge_model": "judge"},
     fields=fields,
-    join=note_single_games,
+    list_notes=list_notes,
     is_judged=True,
     assumption=f"A>>B counts as A>B; a baseline that is not named is {_DEFAULT_BASELINE}",
 )

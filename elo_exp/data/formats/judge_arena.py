@@ -10,7 +10,13 @@ from typing import Any
 
 import scipy
 
-from elo_exp.data.formats import Format, MalformedError, Rows, winner_of
+from elo_exp.data.formats import (
+    Format,
+    Rows,
+    check_orders,
+    join_orders,
+    winner_of,
+)
 from elo_exp.data.table_files import Row
 
 # Begins at the first "score" of a line: what follows a later one follows the first, too
@@ -21,23 +27,12 @@ _THOUGHT = re.compile("<think>.*?</think>|(?P<open><think>.*)", re.DOTALL)
 
 def join(rows: Rows) -> Rows:
     """The second order of a comparison stands in a row of its own, with the models exchanged."""
-    rows_by_comparison = dict[str, tuple[str, dict[str, Any]]]()
-    for location, row in rows:
-        models = sorted(str(row.get(name)) for name in ("model_A", "model_B"))
-        key = str([row.get("instruction_index"), row.get("judge"), models])
-        _, comparison = rows_by_comparison.setdefault(
-            key, (location, {**row, "orders": []})
-        )
-        comparison["orders"].append(row)
-    return rows_by_comparison.values()
+    columns = ("instruction_index", "judge"), ("model_A", "model_B")
+    return join_orders(rows, *columns)
 
 
 def fields(row: Row) -> Mapping[str, Any]:
-    orders = row["orders"]
-    if len({order["model_A"] for order in orders}) < len(orders):
-        raise MalformedError(
-            "the row is judged twice in one order. Remove the second judgment."
-        )
+    orders = check_orders(row, "model_A")
     ab, *ba = (_parse_share(str(order["judge_completion"])) for order in orders)
     shares = [ab, *(1.0 - share for share in ba)]
     if math.isnan(mean := sum(shares) / len(shares)):

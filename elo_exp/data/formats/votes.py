@@ -1,9 +1,10 @@
 """Votes of arenas: LMArena's of 2023 and 2024, and compar:IA's, as conf/arena describes them."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from elo_exp.data import table_files
+from elo_exp.data import battle_texts, table_files
 from elo_exp.data.formats import Format, MalformedError
 from elo_exp.data.table_files import Row
 from elo_exp.errors import format_value
@@ -44,6 +45,21 @@ def lmarena(row: Row) -> Mapping[str, Any]:
     return {"winner": winner}
 
 
+def lmarena_answers(row: Row) -> tuple[str, str] | None:
+    """Return the answers, whose columns hold a list of the turns."""
+    answers = battle_texts.find_answers(row)
+    return answers and (_join_turns(answers[0]), _join_turns(answers[1]))
+
+
+def _join_turns(cell: str) -> str:
+    try:
+        turns = json.loads(cell)
+    except (ValueError, RecursionError):
+        return cell
+    is_list = isinstance(turns, list)
+    return "\n\n".join(str(turn) for turn in turns if turn) if is_list else cell
+
+
 def comparia(row: Row) -> Mapping[str, Any]:
     chosen_model = table_files.to_text(row["chosen_model_name"])
     tie = read_flags(row, {"tie": "both_equal"})
@@ -60,6 +76,7 @@ FORMATS = (
         required=("model_a", "model_b", *_WINNER_COLUMNS.values()),
         columns={"question_id": "id"},
         fields=lmarena,
+        answers=lmarena_answers,
         is_votes=True,
     ),
     Format(

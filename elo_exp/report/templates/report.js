@@ -160,10 +160,10 @@ function show(index) {
     element("p", { className: "small", textContent: [prompt.id, stratum, dimension, ...draw].join(" · ") }),
     ...(isTalk(prompt.text) ? inTurns(prompt.text, paragraph) : [element("h3", { className: "text", textContent: prompt.text ?? absent })]),
     ...(prompt.reference ? [element("p", { className: "notice text", textContent: `Reference: ${prompt.reference}` })] : []),
-    element("h4", { textContent: `Judge: ${say(outcome)}` }),
+    element("h4", { textContent: `Verdict: ${say(outcome)}` }),
     element("ol", {}, ...orders.map((order) =>
       element("li", {},
-        element("b", { textContent: `${order.first} first (answer A) → ` }),
+        element("b", { textContent: order.first ? `${order.first} first (answer A) → ` : "" }),
         element("em", { className: `outcome${order.winner}`, textContent: order.outcome }),
         paragraph(order.reason === "" ? "No reason given." : order.reason),
       ),
