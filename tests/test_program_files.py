@@ -18,11 +18,14 @@ from elo_exp.data import answers, battle_files, formats, scores
 from elo_exp.data.file_kinds import recognise_kinds
 from elo_exp.errors import FileError
 from elo_exp.files import write_json, write_jsonl
+from elo_exp.judges.replay import ReplayJudge
 from elo_exp.paths import CONF
 from tests.answer_files import MADE, asked
+from tests.commands import attempt, run
 from tests.data import write_table
 from tests.score_files import inspect_log
 from tests.test_formats import talk, vote
+from tests.test_gold import OWN as OWN_PAIR
 
 COLUMNS = dict(OmegaConf.load(CONF / "experiment/rate.yaml").battles_columns)
 
@@ -329,6 +332,63 @@ def test_a_whole_conversation_of_lmarena_has_both_sides(tmp_path: Path):
     form = formats.recognise(path)
     (text,) = battle_files.read_texts(path, columns=COLUMNS, filters={}, chosen=form)
     assert (form.name, text.answers) == ("lmarena", ("So.", ""))
+
+
+# LLMBar
+
+
+def llmbar_row(n: int, label: int, ab: str | None, ba: str | None) -> dict[str, Any]:
+    texts = {"input": f"What is {n}?", "output_1": "One.", "output_2": "Two."}
+    orders = {"swap = False": {"completion": ["(a)", "stop"], "winner": ab},
+              "swap = True": {"completion": ["(b)", "stop"], "winner": ba}}  # fmt: skip
+    return {**texts, "label": label, "results": [["metrics", "stop"], orders]}
+
+
+LLMBAR = [
+    llmbar_row(0, 1, "1", "1"),
+    llmbar_row(1, 2, "1", "2"),
+    llmbar_row(2, 2, None, "2"),
+]
+FLAT = [
+    {"prompt": f"What is {n}?", "response_a": "One.", "response_b": "Two.", "label": label,
+     "verdict_ab": ab, "verdict_ba": ba}
+    for n, (label, ab, ba) in enumerate([("a", "a", "a"), ("b", "a", "b"), ("b", "", "b")])
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [LLMBAR, FLAT])
+def test_verdicts_beside_labels_are_replayed_in_an_audit(
+    tmp_path: Path, rows: list[dict[str, Any]]
+):
+    """Right, flipped, and one valid order of two: an accuracy of (1 + ½ + ½) / 3."""
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    assert recognise_kinds(path)[0] == "labelled pairs"
+    ran = run(
+        "experiment=audit", f"audit.gold={path}", "rubric=[preference]", "probe=[]", "audit.retest_share=0",
+        "judge=replay", f"judge.path={path}", "tracker=local", "figures=false", folder=tmp_path,
+    )  # fmt: skip
+    assert "gold labels (all): accuracy 0.667" in ran.out
+
+
+def test_labelled_pairs_are_refused_elsewhere_with_the_command(tmp_path: Path):
+    path = write_jsonl(tmp_path / "pairs.jsonl", [OWN_PAIR])
+    ran = attempt(str(path), folder=tmp_path / "here")
+    assert ran.code == 2
+    assert f"experiment=audit audit.gold={path} 'rubric=[preference]'" in ran.err
+    assert "judge=replay" not in ran.err
+    ran = attempt(
+        str(write_jsonl(path, LLMBAR)), "judge=lexical", folder=tmp_path / "here"
+    )
+    assert f"judge=replay judge.path={path}" in ran.err
+
+
+@pytest.mark.parametrize("verdict", ["(a)", ["a"], 3])
+def test_a_verdict_that_names_no_response_is_refused(tmp_path: Path, verdict: Any):
+    path = write_jsonl(tmp_path / "pairs.jsonl", [FLAT[0] | {"verdict_ab": verdict}])
+    judge = ReplayJudge(kind=None, path=str(path), judge_model=None)
+    with pytest.raises(FileError, match="has the verdict"):
+        judge.check()
 
 
 # Texts in any table of battles

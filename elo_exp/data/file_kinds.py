@@ -1,13 +1,19 @@
-"""What a file can be read as: battles, scores of items, answers or prompts."""
+"""What a file can be read as: labelled pairs, battles, scores of items, answers or prompts."""
 
 from pathlib import Path
 from typing import Literal
 
-from elo_exp.data import answers, field_names, formats, table_files
+from elo_exp.data import (
+    answers,
+    field_names,
+    formats,
+    labelled_pairs,
+    table_files,
+)
 from elo_exp.errors import UserError
 from elo_exp.files import FOREIGN_FILE_ERRORS
 
-Kind = Literal["battles", "scores", "answers", "prompts"]
+Kind = Literal["labelled pairs", "battles", "scores", "answers", "prompts"]
 
 # No file ends a command before it is known what it is
 _READ_ERRORS = (UserError, OSError, *FOREIGN_FILE_ERRORS)
@@ -28,10 +34,19 @@ def recognise_kinds(path: Path) -> tuple[Kind, ...]:
         return ()
 
 
-_KINDS: tuple[Kind, ...] = ("battles", "scores", "answers", "prompts")
+_KINDS: tuple[Kind, ...] = (
+    "labelled pairs",
+    "battles",
+    "scores",
+    "answers",
+    "prompts",
+)
 
 
 def _is_kind(kind: Kind, path: Path, shape: str, keys: set[str]) -> bool:
+    if kind == "labelled pairs":
+        is_table = shape in table_files.TABLE_SHAPES
+        return is_table and labelled_pairs.has_labels(keys)
     if kind == "answers":
         return any(
             not answer_format.find_fault(shape, keys)

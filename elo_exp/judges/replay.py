@@ -15,6 +15,8 @@ from pydantic import AliasChoices, BaseModel, Field
 
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.verdict_sources import are_judges
+from elo_exp.data import labelled_pairs, table_files
+from elo_exp.data.table_files import Row
 from elo_exp.errors import FileError, SettingError
 from elo_exp.files import read_jsonl, report_read_errors, sha256, utc_now, validate
 from elo_exp.judges import Judge, guess_judge_kind
@@ -33,10 +35,14 @@ _SHAPE_HINTS = (
     "a verdict: prompt_id, dimension, entrant_a, entrant_b, raw",
     "a battle: model_a, model_b, winner, question_id",
     "a score: prompt_id, policy, judge_score",
+    "a labelled pair: prompt, response_a, response_b, label, verdict_ab, verdict_ba, or a row of LLMBar's results",
     "a row of the original's judgments_<dimension>.jsonl: cache_key, judge_model, verdict, reasoning, metadata",
 )
 # For each order
 _LETTERS_BY_WINNER = {"model_a": ("A", "B"), "model_b": ("B", "A")}
+_LETTERS_BY_RESPONSE = {"a": ("A", "B"), "b": ("B", "A"), "tie": ("TIE", "TIE")}
+# As which an audit asks about a labelled pair
+_NAMES_OF_LABELLED_PAIR = ("gold", "other")
 _Winner = Literal["model_a", "model_b", "tie", "tie (bothbad)"]
 
 
@@ -144,7 +150,8 @@ class _Verdict(BaseModel):
 @dataclass(kw_only=True)
 class ReplayJudge(Judge):
     """path         verdicts/<dimension>.jsonl of a run, judgments_<dimension>.jsonl of the original
-                 program, the folder of either, or battles (.jsonl, also .gz), or scores
+                 program, the folder of either, or battles (.jsonl, also .gz), or scores, or labelled pairs
+                 with verdicts
     judge_model  the judge to replay from a file with several; None takes every row
 
     A battle with one verdict answers both orders, the second marked as mirrored, unless the file
@@ -265,7 +272,7 @@ class ReplayJudge(Judge):
         all_answers = (
             (answer, "last" if "cache_key" in row else "first")
             for file in self._paths
-            for location, row in read_jsonl(file)
+            for location, row in _read_rows(file)
             for answer in _read_row(location, row, _dimension_in_name(file))
             if self.judge_model in (None, answer.judge)
         )
@@ -359,6 +366,23 @@ class ReplayJudge(Judge):
         )
 
 
+def _read_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    """Iterate over the rows of a file: lines, or an array."""
+    is_array = table_files.detect_shape(path) == "array"
+    return table_files.read_rows(path) if is_array else read_jsonl(path)
+
+
+def _read_labelled_pair(location: str, row: Row) -> Iterator[_Answer]:
+    """Yield the verdicts on both orders of a labelled pair."""
+    pair = labelled_pairs.parse_pair(location, row)
+    verdicts = labelled_pairs.parse_verdicts(location, row)
+    for is_swapped, verdict in enumerate(verdicts):
+        names = _NAMES_OF_LABELLED_PAIR[:: -1 if is_swapped else 1]
+        letters = _LETTERS_BY_RESPONSE.get(verdict or "", (None, None))
+        query = (pair.pair_id, *names, None, 0, 0, 0)
+        yield _Answer(query, row.get("judge_model"), letters[is_swapped])
+
+
 def _read_row(
     location: str, row: Mapping[str, Any], dimension: str | None
 ) -> Iterator[_Answer]:
@@ -366,6 +390,9 @@ def _read_row(
 
     dimension  in the name of the file
     """
+    if labelled_pairs.has_labels(row.keys()):
+        yield from _read_labelled_pair(location, row)
+        return
     kind: Any = _Verdict
     rows = [row]
     if "judge_score" in row:

@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from elo_exp.data import labelled_pairs, table_files
 from elo_exp.data.file_kinds import Kind, recognise_kinds
 from elo_exp.errors import FileError, SettingError, UserError
 from elo_exp.launching.composing import parse_config_dirs
@@ -389,6 +390,9 @@ def _are_answers(
         if readable_as == ("prompts",)
     ]
     is_judged = "judge" in keys or experiment is not None
+    for file, readable_as in kinds_by_file.items():
+        if readable_as[:1] == ("labelled pairs",):
+            raise _build_labelled_pairs_error(file)
     if prompts and not rated and (answers or "answers" in keys or "entrant" in keys):
         name = shlex.quote(f"prompts={prompts[0]}")
         raise SettingError(
@@ -417,6 +421,18 @@ def _are_answers(
             f"{_format_kinds(kinds_by_file[other_file])}. Give files of one kind."
         )
     return bool(answers) or (is_judged and not rated)
+
+
+def _build_labelled_pairs_error(file: str) -> SettingError:
+    """Return the error for a file whose rows say which of two answers is better, but not who wrote them."""
+    audit = f"  experiment=audit {shlex.quote(f'audit.gold={file}')} 'rubric=[preference]' 'probe=[]' audit.retest_share=0"
+    replay = f"{audit} judge=replay {shlex.quote(f'judge.path={file}')}"
+    has_verdicts = labelled_pairs.has_verdicts(table_files.read_keys(Path(file)))
+    return SettingError(
+        f"{file} holds labelled pairs, which say how often a judge is right and not which entrant is better. Write:",
+        f"{audit} judge=NAME",
+        *([f"{replay}     for the verdicts in the file"] if has_verdicts else []),
+    )
 
 
 def _format_kinds(file_kinds: Sequence[Kind]) -> str:
