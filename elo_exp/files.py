@@ -366,8 +366,11 @@ def check_sendable(
         yield location, dict(row)
 
 
-def read_text(path: str | Path) -> str:
-    """Read a text whole. Raises FileError for one that is too large for that."""
+def read_text(path: str | Path, *, newline: str | None = None) -> str:
+    """Read a text whole. Raises FileError for one that is too large for that.
+
+    newline  as of open(): "" keeps line breaks as they are
+    """
     path = Path(path)
     n = path.stat().st_size if path.is_file() else 0
     if detect_compression(path):  # counted before it is held
@@ -379,7 +382,7 @@ def read_text(path: str | Path) -> str:
             f"has {n:,} bytes, more than the {_MAX_WHOLE_FILE_BYTES:,} that are read at once",
             "Write it as JSON Lines, CSV or Parquet, which may be larger.",
         )
-    with open_text(path) as file:
+    with open_text(path, newline) as file:
         return file.read()
 
 

@@ -1,10 +1,14 @@
 """Numbers and names as a reader wants them, on pages, on the console and in the sentences of checks."""
 
+import hashlib
 import math
+import re
 from collections.abc import Sequence
 
 NO_VALUE = "–"
 _MAX_NAMES_IN_SENTENCE = 4
+_MAX_TEXT_CHARACTERS = 40
+_HASH_CHARACTERS = 6
 # Processors agree on so many decimals after the printed ones
 _N_REPRODUCIBLE_DECIMALS = 6
 
@@ -144,3 +148,22 @@ def rating_or_bound(
     if low is not None:
         return f"over {format_number(low, digits)}"
     return flag or NO_VALUE if high is None else f"under {format_number(high, digits)}"
+
+
+def shorten_override(word: str) -> str:
+    """Return an override as names and tables show it: a text by its beginning and its hash, a rubric by its name.
+
+    >>> shorten_override('+rubric={polite:{text:"Which answer is more polite?"}}')
+    'rubric=polite'
+    """
+    name, _, value = word.lstrip("+").partition("=")
+    if name == "rubric" and value.startswith("{"):
+        names = re.findall(r'(?:^\{|"\},)(\w+):\{(?:dimension|text):"', value)
+        return f"rubric={names[0] if len(names) == 1 else f'[{chr(44).join(names)}]'}"
+    if not (name.endswith(".system_prompt") and value.startswith('"')):
+        return word
+    text = " ".join(value[1:-1].replace(r"\${", "${").split())
+    if len(text) > _MAX_TEXT_CHARACTERS:
+        digest = hashlib.sha256(value.encode()).hexdigest()[:_HASH_CHARACTERS]
+        text = f"{text[:_MAX_TEXT_CHARACTERS].rstrip()}… ({digest})"
+    return f"{name}={text}"

@@ -16,7 +16,8 @@ from elo_exp.api.transport import read_key
 from elo_exp.errors import UserError
 from elo_exp.files import write_jsonl
 from elo_exp.launching.composing import parse_config_dirs
-from elo_exp.launching.shorthand import expand_shorthand, quote_value
+from elo_exp.launching.quoting import quote_value
+from elo_exp.launching.shorthand import expand_shorthand
 from elo_exp.masking import mask_text
 from elo_exp.paths import HOME
 from tests.commands import attempt
@@ -92,6 +93,24 @@ REWRITTEN = {
         "entrant=[]", "+entrant@entrant.big=openai_compatible", 'entrant.big.entrant_id="big"',
         'entrant.big.model="big"', "entrant.big.base_url=${api.base_url}",
         "entrant.big.key_variable=${api.key_variable}"],
+    # parts with names, models and functions: a known kind first, then the older NAME:FILE, then a function
+    "'entrant=[v1=api:gpt-5,base=tiny_base,v2=json:dumps]'": [
+        "entrant=[]", "+entrant@entrant.v1=openai_compatible", 'entrant.v1.entrant_id="v1"', 'entrant.v1.model="gpt-5"',
+        "entrant.v1.base_url=${api.base_url}", "entrant.v1.key_variable=${api.key_variable}",
+        "+entrant@entrant.base=tiny_base", 'entrant.base.entrant_id="base"',
+        "+entrant@entrant.v2=function", 'entrant.v2.entrant_id="v2"', 'entrant.v2.function="json:dumps"'],
+    "'judge=[low=opus,high=claude:claude-opus-5-5,api:org/big-1,json:dumps,old:gpt]'": [
+        "~judge", "+judge@judges.low=opus", "+judge@judges.high=claude", 'judges.high.model="claude-opus-5-5"',
+        "+judge@judges.big_1=openai_compatible", 'judges.big_1.model="org/big-1"',
+        "+judge@judges.dumps=function", 'judges.dumps.function="json:dumps"', 'judges.dumps.model="dumps"',
+        "+judge@judges.old=gpt"],
+    "judge=claude:claude-opus-5-5": ["judge=claude", 'judge.model="claude-opus-5-5"'],
+    "judge=json:dumps": ["judge=function", 'judge.function="json:dumps"', 'judge.model="dumps"'],
+    # texts, a rubric only if it has a space
+    "'rubric=Which one, A: or B?'": ["rubric=[]", '+rubric={which_one_a_or_b:{text:"Which one, A: or B?"}}'],
+    "rubric=preference": ["rubric=preference"],
+    "rubric=preferense": ["rubric=preferense"],
+    "judge.system_prompt=null": ["judge.system_prompt=null"],
     # of a plan, which starts nothing
     "plan=true hydra/launcher=joblib hydra.launcher.n_jobs=2 -m": ["-m", "plan=true"],
     "arena=[one,two]": ["arena=one", "+arena@arena.union.two=two"],
@@ -134,7 +153,7 @@ def test_whatever_the_words_are_they_are_rewritten_or_refused_in_a_line(words):
 @pytest.mark.parametrize("word", ["a" * 5000, "\0", f"entrant=[{'x,' * 300}y]"])
 def test_a_word_past_any_file_name_is_a_line(word: str, tmp_path: Path):
     ran = attempt(word, folder=tmp_path)
-    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert ran.code == 2 and ran.err.count("\n") <= 2
     assert len(ran.err) < 1000
 
 
@@ -225,10 +244,44 @@ MISTAKES = {
     "'study=[own,medical]'": "A run has one study; got study=[own,medical]. To run one job with each, add -m:\n"
     "  -m study=own,medical",
     "'judge=[sonnet]'": "judge takes one value without brackets. Write judge=sonnet.",
-    "'entrant=[hf:x/base,hf:y/base]'": "The entrants hf:x/base and hf:y/base are both called base. Name the second yourself:",
+    "'entrant=[hf:x/base,hf:y/base]'": "Two entrants are called base. Name them yourself:\n"
+    "  'entrant=[v1=hf:x/base,v2=hf:y/base]'",
     "entrant=hf:x/base": "entrant takes a list in brackets; got hf:x/base. Write:\n  'entrant=[hf:x/base]'",
     "prompts=bank.jsonl 'entrant=[api:a,api:b]' judge=lexical": "Entrant a needs a server. Set "
     "api.base_url, and",
+    "entrant=v1=hf:x/base": "entrant takes a list in brackets; got v1=hf:x/base. Write:\n  'entrant=[v1=hf:x/base]'",
+    "'entrant=[v1=apy:x,probe_hedged]'": "entrant cannot be v1=apy:x: apy is neither a kind (api, claude, hf, "
+    "huggingface, openai_compatible, vllm) nor a Python module, and x is not a file of conf/entrant. Did you mean api:x?",
+    "'judge=[low=opus]'": "judge takes one value without brackets. Write judge=opus.",
+    "'judge=[low:sonet,opus]'": "judge cannot be low:sonet: low is neither a kind (api, claude, gemini, hf, local, openai, "
+    "openai_compatible) nor a Python module, and sonet is not a file of conf/judge. Did you mean low=sonnet?",
+    "judge=low:gpt": "judge cannot be low:gpt: ",
+    "judge=opus,claude:x": "Several judges are a list in brackets; got opus,claude:x. Write:\n  'judge=[opus,claude:x]'",
+    "-m judge=opus,claude:x": "A sweep takes judges by the names of their files; got opus,claude:x.",
+    "rubric=preferense": "Unknown rubric: preferense. Did you mean preference or preference_scores? To use your own "
+    "FOLDER/rubric/preferense.yaml, add --config-dir=FOLDER. To make one in the command:\n"
+    "  rubric='Which answer is more polite?'",
+    "'entrant=[gpt5,probe_hedged]'": "Unknown entrant: gpt5. --options lists all names. To use your own "
+    "FOLDER/entrant/gpt5.yaml, add --config-dir=FOLDER. To make one in the command:\n"
+    "  'entrant=[gpt5=api:MODEL]' api.base_url=URL",
+    "rubric=absent.md": "File not found: absent.md (in ",
+    "'rubric=my absent.md'": "File not found: my absent.md (in ",
+    "rubric=@a.md,@b.md": "rubric takes a list in brackets; got @a.md,@b.md. Write:\n  'rubric=[@a.md,@b.md]'",
+    "'rubric=[preference,preference=@bank.jsonl]'": "Two rubrics are called preference. Name one of them yourself:",
+    "judge=sonnet judge.system_prompt=@absent.txt": "File not found: absent.txt (in ",
+    "judge=sonnet 'judge.system_prompt=@you are kind'": "judge.system_prompt begins with @ and names no file. If this is "
+    "a text, begin it with @@.",
+    "judge=sonnet judge.system_prompt=@a.txt,@b.txt": "judge.system_prompt takes one text; got 2 files. To run one job "
+    "with each, add -m:\n  -m judge.system_prompt=@a.txt,@b.txt",
+    "judge.system_prompt=kind": "Unknown setting: judge.system_prompt. It belongs to judges and entrants that are",
+    "entrant.foo.system_prompt=kind": "entrant.foo.system_prompt belongs to no chosen entrant: these are probe_reference,",
+    # settings by their last step
+    "budget_usd=3": "Unknown setting: budget_usd. Did you mean judging.budget_usd=3?",
+    "budget_usd": '"budget_usd" is neither a file nor a setting. Did you mean judging.budget_usd=VALUE?',
+    "n_perms=5": "Unknown setting: n_perms. Did you mean elo.n_perms=5?",
+    "judge=gpt max_tokens=9": "Unknown setting: max_tokens. Did you mean judge.max_tokens=9?",
+    "max_token=9": "Unknown setting: max_token. Did you mean judge.max_tokens=9 or entrant.NAME.max_tokens=9?",
+    "entrant.foo.temperature=1": "Unknown setting: entrant.foo. Choose from entrant.probe_hedged,",
     "'answers={old.jsonl,new.jsonl}'": "answers must be names with files; got old.jsonl. Write:\n"
     "  'answers={NAME:FILE,NAME:FILE}'",
     "experiment=compare old.jsonl": "experiment=compare reads no file without a setting. Write SETTING=old.jsonl. "

@@ -231,26 +231,14 @@ def test_a_command_imports_its_functions(here: Path):
     (here / "bank.jsonl").write_text(
         "".join(f'{{"prompt": "{text}"}}\n' for text in PROMPTS), encoding="utf-8"
     )
-    entrants = [
-        word
-        for name in ("long", "short")
-        for word in (
-            f"+entrant@entrant.{name}=function",
-            f"entrant.{name}.entrant_id={name}",
-            f"entrant.{name}.function=chain:{name}",
-            f"entrant.{name}.version=1",
-        )
-    ]
-    judge = ("judge=function", "judge.function=chain:compare", "judge.version=1")
+    entrants = ("entrant=[long=chain:long,chain:short]", "entrant.long.version=1", "entrant.short.version=1")  # fmt: skip
+    judge = ("judge=chain:compare", "judge.version=1")
     rest = ("tracker=local", "figures=false", "elo.n_perms=2")
-    ran = run_module(
-        "prompts=bank.jsonl", "entrant=[]", *entrants, *judge, *rest, folder=here
-    )
+    ran = run_module("prompts=bank.jsonl", *entrants, *judge, *rest, folder=here)
     assert ran.code == 0, ran.err
     assert "short to long by at least" in ran.out
     absent = run_module(
-        "prompts=bank.jsonl", "entrant=[]", *entrants, *judge[:1], "judge.function=chain:nothing",
-        "judge.version=1", *rest, folder=here,
+        "prompts=bank.jsonl", *entrants, "judge=chain:nothing", "judge.version=1", *rest, folder=here
     )  # fmt: skip
     assert absent.code == 2
     assert (

@@ -351,9 +351,9 @@ REFUSED = {
     "sweep over the judges:\n  -m judge=sonnet,haiku",
     "judge=[sonnet,haiku] judge.effort=high": "judge.effort=high does not say for which judge it is. Write:\n"
     "  judges.sonnet.effort=high",
-    "judge=[sonnet,sonnet]": "Two judges are called sonnet. Give each a name of its own, such as:\n"
-    "  'judge=[low:sonnet,high:sonnet]'",
-    "judge=[a-b:sonnet,haiku]": "judge cannot be a-b:sonnet: several judges are files of conf/judge",
+    "judge=[sonnet,sonnet]": "Two judges are called sonnet. Name them yourself:\n"
+    "  'judge=[low=sonnet,high=sonnet]'",
+    "judge=[a-b:sonnet,haiku]": "judge cannot be a-b:sonnet: the name 'a-b' must begin with a letter",
     "judge=[lexical,b:lexical] judging.looks=3": "judging.looks must be 1 with several judges; got 3.",
     "judge=[lexical,b:lexical] shard=0/2": "shard=0/2 cannot be combined with several judges.",
     "judge=[lexical,b:lexical] rating=[]": "Several judges need Bradley-Terry ratings without style and baseline_model",

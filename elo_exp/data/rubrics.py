@@ -31,20 +31,27 @@ _OBJECT_START = re.compile(r'\{(?=\s*+(?:\}|"(?:[^"\\]|\\.)*+"\s*+:))', re.DOTAL
 _VERSION = re.compile(r"#\s*version:\s*(v\d+)\s*$")
 _FIRST_SENTENCE = re.compile(r".+?(?=[.!?:;](?:\s|$)|$)")
 _MAX_ROLE_CHARS = 100
+_VERSION_HASH_CHARS = 8
 
 
 @dataclass(kw_only=True)
 class Instructions:
-    """One dimension of quality, from a markdown file that starts with a line `# version: vN`.
+    """One dimension of quality: a criterion, from a file or given as a text, and the judge's instructions around it.
 
+    path            markdown file with the criterion, which starts with a line `# version: vN`; None: `text` has it
+    text            the criterion itself, whose version is its hash if it has no such line
+    system_path     file with the header, which says who the judge is
+    system_prompt   the header itself; None: that of the file
     needs_reference         show the gold answer, and leave out the prompts that have none
     shows_expected_behavior show `answer`, `hedge` or `abstain` where the prompt has it
     shown                   what of a conversation it shows otherwise than judging.shown
     """
 
     dimension: str
-    path: str
+    path: str | None
+    text: str | None = None
     system_path: str
+    system_prompt: str | None = None
     template_path: str
     needs_reference: bool = False
     shows_expected_behavior: bool = False
@@ -63,26 +70,37 @@ class Instructions:
                 self.dimension,
                 "be a name that a file can have, such as empathy, without slashes and without a dot at either end",
             )
+        if (self.path is None) == (self.text is None):
+            raise SettingError(
+                f"The rubric {self.dimension} must have either path, a file, or text."
+            )
 
     def check(self) -> None:
         """Raise UserError for a file that is missing or cannot be used."""
         _ = self.version, self.system, self.template, self.schema
 
     @cached_property
-    def text(self) -> str:
+    def criterion(self) -> str:
+        """What the judge looks for."""
+        if self.text is not None:
+            return self.text
+        assert self.path is not None
         return files.read_text(self.path)
 
     @cached_property
     def version(self) -> str:
-        lines = filter(None, map(str.strip, self.text.splitlines()))
+        lines = filter(None, map(str.strip, self.criterion.splitlines()))
         first_line = next(lines, "")
-        if not (match := _VERSION.match(first_line)):
-            raise FileError.bad_file(
-                self.path,
-                f"starts with {format_value(first_line)}",
-                "Its first line that is not empty must be '# version: v1' (or v2, ...).",
-            )
-        return match[1]
+        if match := _VERSION.match(first_line):
+            return match[1]
+        if self.text is not None:
+            digest = hashlib.sha256(self.text.encode()).hexdigest()
+            return digest[:_VERSION_HASH_CHARS]
+        raise FileError.bad_file(
+            self.path,
+            f"starts with {format_value(first_line)}",
+            "Its first line that is not empty must be '# version: v1' (or v2, ...).",
+        )
 
     @cached_property
     def template(self) -> str:
@@ -102,11 +120,12 @@ class Instructions:
 
     @property
     def input_files(self) -> Mapping[str, Path]:
-        return {
-            "": Path(self.path),
-            "system": Path(self.system_path),
-            "template": Path(self.template_path),
+        paths = {
+            "": self.path,
+            "system": self.system_path if self.system_prompt is None else None,
+            "template": self.template_path,
         }
+        return {role: Path(path) for role, path in paths.items() if path is not None}
 
     @property
     def schema(self) -> str:
@@ -116,7 +135,10 @@ class Instructions:
     @cached_property
     def system(self) -> str:
         """The cacheable prefix: every request of this rubric starts with it, byte for byte."""
-        return f"{files.read_text(self.system_path).strip()}\n\n{self.text.strip()}\n"
+        header = self.system_prompt
+        if header is None:
+            header = files.read_text(self.system_path)
+        return f"{header.strip()}\n\n{self.criterion.strip()}\n"
 
     @property
     def role(self) -> str:
@@ -221,6 +243,12 @@ def extract_role(system: str) -> str:
         if len(role) <= _MAX_ROLE_CHARS
         else f"{role[: _MAX_ROLE_CHARS - 1].rstrip()}…"
     )
+
+
+def strip_version(criterion: str) -> str:
+    """Return the text of a rubric without its first line, if this is the version."""
+    first_line, _, text = criterion.strip().partition("\n")
+    return text.strip() if _VERSION.match(first_line) else criterion.strip()
 
 
 def compile_line_pattern(name: str, value: str) -> re.Pattern[str]:
@@ -340,13 +368,14 @@ def check_dimensions(rubrics: Sequence[Rubric]) -> None:
     """Raise SettingError where two rubrics have one dimension: verdicts could not be told apart."""
     paths: dict[str, str] = {}
     for rubric in rubrics:
+        source = rubric.path or "a text"
         if rubric.dimension in paths:
             raise SettingError(
-                f"Two rubrics have the dimension {rubric.dimension}: {paths[rubric.dimension]} and {rubric.path}. Give "
-                "each its own:",
+                f"Two rubrics have the dimension {rubric.dimension}: {paths[rubric.dimension]} and {source}. Give each "
+                "its own:",
                 "  rubric.NAME.dimension=DIMENSION",
             )
-        paths[rubric.dimension] = rubric.path
+        paths[rubric.dimension] = source
 
 
 def _read_label(fields: Mapping[str, Any]) -> str | None:

@@ -277,7 +277,7 @@ class Arena(ComparisonExperiment):
             store,
             entrants=self.entrant,
             judge=self.judge_run.judge,
-            rubric=self.rubrics[0],
+            rubric=self.judge_run.rubrics[0],
             asking=self.judging_settings,
             limit_pairs=self.judging.limit_pairs,
             with_style=needs_style(self.rating),

@@ -114,7 +114,7 @@ class Audit(Experiment):
     def _make_run(self, judge: Judge) -> AuditRun:
         questions = AuditQuestions(
             prompts=self.audit_prompts,
-            rubric=self.rubric,
+            rubric={name: judge.instruct(r) for name, r in self.rubric.items()},
             probe=self.probe,
             judge=judge,
         )

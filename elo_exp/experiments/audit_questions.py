@@ -152,7 +152,9 @@ class AuditQuestions:
                 continue
             paths = files if probe.kind == "floor" else []
             retest = [rubric] if i < n_retests or paths else []
-            paraphrased_rubrics = [replace(rubric, path=path) for path in paths]
+            paraphrased_rubrics = [
+                replace(rubric, path=path, text=None) for path in paths
+            ]
             for n, question in enumerate(probe.questions(case)):
                 yield self._make_question(
                     prompt,

@@ -246,7 +246,7 @@ class ComparisonExperiment(EntrantExperiment):
             name: JudgeRun(
                 judge=judge,
                 called=names[name],
-                rubrics=self.rubrics,
+                rubrics=[*map(judge.instruct, self.rubrics)],
                 options=self.judging,
                 settings=self.judging_settings,
                 entrants=self.entrant,

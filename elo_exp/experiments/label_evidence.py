@@ -15,6 +15,7 @@ from elo_exp.data import labels
 from elo_exp.data.battle_clusters import map_questions_to_clusters
 from elo_exp.data.battles import Battles
 from elo_exp.data.labels import Key, Label
+from elo_exp.data.rubrics import strip_version
 from elo_exp.errors import EvidenceError, FileError, SettingError, UserError
 from elo_exp.files import read_text, sha256
 from elo_exp.formatting import join_names as listed
@@ -95,11 +96,12 @@ class LabelledRun:
         rubrics = manifest["config"].get("rubric")
         for name, settings in rubrics.items() if isinstance(rubrics, dict) else ():
             if isinstance(settings, dict) and settings.get("dimension") == dimension:
+                if isinstance(text := settings.get("text"), str):
+                    return strip_version(text)
                 path = Path(manifest.get("input_paths", {}).get(f"rubric {name}", ""))
                 expected_hash = manifest["input_hashes"].get(f"rubric {name}")
                 if path.is_file() and sha256(path) == expected_hash:
-                    lines = read_text(path).strip().splitlines()
-                    return "\n".join(lines[1:]).strip()  # the first is its version
+                    return strip_version(read_text(path))
         return None
 
 

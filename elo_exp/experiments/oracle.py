@@ -252,8 +252,10 @@ class Oracle(EntrantExperiment):
             store,
             prompts=prompts,
             entrants=self.entrant,
-            judge=Scorer(self.judge, self.scoring),
-            oracle=Scorer(self.oracle_judge, self.oracle_scoring),
+            judge=Scorer(self.judge, self.judge.instruct(self.scoring)),
+            oracle=Scorer(
+                self.oracle_judge, self.oracle_judge.instruct(self.oracle_scoring)
+            ),
             asking=self.judging_settings,
         )
 
@@ -306,5 +308,7 @@ class Oracle(EntrantExperiment):
         if self.is_simulated:
             refuse_unused(overrides, (judge, oracle))
             return
-        is_same_rubric = self.scoring == self.oracle_scoring
+        assert self.scoring and self.oracle_scoring
+        oracle_rubric = oracle.instruct(self.oracle_scoring)
+        is_same_rubric = judge.instruct(self.scoring) == oracle_rubric
         refuse_weak_oracle(judge, oracle, is_same_rubric=is_same_rubric)

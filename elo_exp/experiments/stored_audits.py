@@ -17,6 +17,8 @@ from elo_exp.paths import CONF
 from elo_exp.runs import documents
 from elo_exp.store.answer_store import Store
 
+_MAX_PRINTED_CHARS = 80
+
 
 def load_stored_audits(
     judge: Judge, rubrics: Sequence[Rubric], store: Store
@@ -26,7 +28,7 @@ def load_stored_audits(
     Raises FileError for a file that is not an audit.
     """
     key, diagnoses = pipeline.identify(judge).key, dict[str, Diagnosis]()
-    for rubric in rubrics:
+    for rubric in map(judge.instruct, rubrics):
         path = audit_decisions.audit_path(store.folder, key, rubric.key)
         diagnoses[rubric.dimension] = {
             "audit": _read_audit(path) if path.exists() else {}
@@ -74,14 +76,34 @@ def suggest_audit_command(
         judge_words = [*filter(None, [next(models, None)]), *judge_words]
     if not (isinstance(judge, ApiJudge) and names and judge_words):
         return None
-    rubric_words = [word for word in context.overrides if word.startswith("rubric.")]
+    rubric_words = [
+        word for word in context.overrides if re.match(r"\+*rubric\.", word)
+    ]
+    if judge.header is not None:
+        is_short = _is_short(judge.header)
+        judge_words.append(
+            f"judge.system_prompt={judge.header if is_short else '@FILE'}"
+        )
+    items = [_format_rubric(name, rubrics[name]) for name in names]
     words = [
         "experiment=audit",
         *judge_words,
-        f"rubric=[{','.join(names)}]",
+        f"rubric=[{','.join(items)}]",
         *rubric_words,
     ]
     return (
         "Test how far this judge can be trusted. This command shows the price and is free:\n"
         f"elo-exp {shlex.join([*words, 'plan=true'])}"
     )
+
+
+def _format_rubric(name: str, rubric: Rubric) -> str:
+    """Return how a command names a rubric: a short text as it is, a long text by its file."""
+    if rubric.text is None:
+        return name
+    return f'"{rubric.text}"' if _is_short(rubric.text) else f"{name}=@FILE"
+
+
+def _is_short(text: str) -> bool:
+    """Return whether a text can stand in a command that is printed."""
+    return len(text) <= _MAX_PRINTED_CHARS and not re.search(r'^@|[\n"\\]', text)

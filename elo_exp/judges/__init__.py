@@ -4,7 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from elo_exp.analysis.conclusions import Scope
 from elo_exp.api import first_token
@@ -25,6 +25,8 @@ from elo_exp.types import (
     Positive,
     VerdictForm,
 )
+
+R = TypeVar("R", bound=Instructions)
 
 LEXICAL_MODEL = "lexical"
 _CHAT_KEY_FIELDS = (
@@ -92,6 +94,17 @@ class Judge(ABC):
         return not self.is_recorded and self._kind == "model"
 
     @property
+    def header(self) -> str | None:
+        """What it is told in place of the headers of rubrics; None: these."""
+        return None
+
+    def instruct(self, rubric: R) -> R:
+        """Return a rubric with the header that this judge is shown."""
+        if self.header is None:
+            return rubric
+        return replace(rubric, system_prompt=self.header)
+
+    @property
     def missing_replies_hint(self) -> str:
         """What to do about requests without a reply."""
         return f"{type(self).__name__}.answer yielded no reply to them: yield request.reply(...) for each request"
@@ -145,10 +158,12 @@ def build_unpriced_error(
 class NoJudge(Judge):
     """No judge: what stands in the place of one until somebody chooses.
 
-    offers  judges by the names by which they are chosen, whose prices a run says in place of asking one
+    offers         judges by the names by which they are chosen, whose prices a run says in place of asking one
+    system_prompt  of the judge to be chosen
     """
 
     offers: dict[str, Judge]
+    system_prompt: str | None = None
 
     model = "none"
 
@@ -171,11 +186,10 @@ class NoJudge(Judge):
 
 def roles_by_dimension(judge: Judge, rubrics: Iterable[Instructions]) -> dict[str, str]:
     """Return what a judge is told that it is, by dimension; {} of one that is told nothing."""
-    return (
-        {r.dimension: r.role for r in rubrics if r.role}
-        if judge.receives_instructions
-        else {}
-    )
+    if not judge.receives_instructions:
+        return {}
+    instructed = map(judge.instruct, rubrics)
+    return {rubric.dimension: rubric.role for rubric in instructed if rubric.role}
 
 
 def role_suffix(roles: Iterable[str]) -> str:
@@ -231,9 +245,12 @@ class ApiJudge(ApiSettings, _PricedJudge):
     """Base class of judges behind an API: it builds requests and knows prices; pipeline and api send them.
 
     A subclass has `prices_of`, `params` and `parse`, and builds its client in `_connect`.
+
+    system_prompt  header in place of those of rubrics, which the key of a request holds; None: these
     """
 
     kind: JudgeKind
+    system_prompt: str | None = None
     budget_usd: Dollars
     expected_output_tokens: Count
     chars_per_token: Positive
@@ -244,6 +261,13 @@ class ApiJudge(ApiSettings, _PricedJudge):
         self.budget = Budget(self.budget_usd)
         self.estimator = TokenEstimator(self.chars_per_token)
         self.name_settings("judge", "judging.budget_usd")
+
+    @property
+    def header(self) -> str | None:
+        return self.system_prompt
+
+    def cache_key(self) -> CacheKey:
+        return make_default_key(self, omitted=("kind", "system_prompt"))
 
     def answer(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
         """Refuse: requests are paid for, and go through pipeline.paying."""

@@ -38,6 +38,7 @@ class LocalJudge(ModelSettings, Judge):
     """
 
     kind: JudgeKind
+    system_prompt: str | None = None  # in place of the headers of rubrics
     verdict: VerdictForm  # a way of reading: replies, and their keys, are the same
     adapters: list[str]
     load_kwargs: dict[str, Any]
@@ -46,6 +47,10 @@ class LocalJudge(ModelSettings, Judge):
 
     def __post_init__(self) -> None:
         refuse_quantised_merge(self.adapters, self.load_kwargs)
+
+    @property
+    def header(self) -> str | None:
+        return self.system_prompt
 
     def cache_key(self) -> CacheKey:
         return {

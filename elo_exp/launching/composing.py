@@ -40,8 +40,14 @@ from pydantic_core import SchemaError
 from elo_exp.console import URL_PASSWORD_PATTERN
 from elo_exp.errors import FileError, SettingError, UserError, describe_mistake
 from elo_exp.experiments import Experiment
+from elo_exp.formatting import shorten_override
 from elo_exp.launching.setting_comments import find_comment
-from elo_exp.launching.setting_names import NAME_IN_FILES, add_names_to_type
+from elo_exp.launching.setting_names import (
+    MAX_SUGGESTIONS,
+    NAME_IN_FILES,
+    add_names_to_type,
+    find_full_names,
+)
 from elo_exp.launching.sweep_objective import check_name as check_headline
 from elo_exp.masking import current_mask
 from elo_exp.paths import CONF, HOME
@@ -63,7 +69,6 @@ _MARK = f"elo_exp_{secrets.token_hex(8)}_"
 _MARKED = re.compile(rf"{_MARK}(.+?)_{_MARK}")
 # The setting that a message begins with
 _OPENING_SETTING = re.compile(r"[\w.]+(?=: | must | is not set)")
-_MAX_SUGGESTIONS = 3
 # More names than these are listed by a command of their own
 _MAX_NAMES_LISTED = 8
 # Paths of a configuration that are used as they are read
@@ -238,7 +243,9 @@ class Job:
 
 def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     """Check a composed configuration and build its objects. Raises SettingError naming the setting that is wrong."""
+    _complete_rubrics(cfg)
     _refuse_lost_options(cfg, overrides)
+    _refuse_absent_parts(cfg, overrides)
     _empty_mappings(cfg, overrides)
     names = [str(name) for name in cfg if name != "hydra"]
     config = _resolve_config(OmegaConf.masked_copy(cfg, names))
@@ -412,8 +419,8 @@ def _refuse_lost_options(cfg: DictConfig, overrides: Sequence[str]) -> None:
     """Raise SettingError where a list of options names one twice, or one whose file puts it elsewhere; Hydra keeps one of
     the two in silence."""
     words = OverridesParser.create().parse_overrides(list(overrides))
-    last = {word.key_or_group: word.value() for word in words}
-    for group, names in last.items():
+    values = {(word.key_or_group, word.is_add()): word.value() for word in words}
+    for (group, _), names in values.items():
         node = OmegaConf.select(cfg, group.replace("/", "."), default=None)
         if not isinstance(names, list) or not isinstance(node, DictConfig):
             continue
@@ -430,6 +437,46 @@ def _refuse_lost_options(cfg: DictConfig, overrides: Sequence[str]) -> None:
                     f"{group}/{option}.yaml does not say where its settings belong. Its first line must be "
                     f"'# @package {group}.{option}'."
                 )
+
+
+def _complete_rubrics(cfg: DictConfig) -> None:
+    """Give a rubric that is only a text its name, and for the rest the settings of rubric=preference."""
+    rubrics = OmegaConf.select(cfg, "rubric", default=None)
+    for name in [*rubrics] if isinstance(rubrics, DictConfig) else ():
+        node = rubrics[name]
+        if (
+            isinstance(node, DictConfig)
+            and "text" in node
+            and node.get("_target_") is None
+        ):
+            base = OmegaConf.load(CONF / "rubric" / "preference.yaml")
+            own_settings = {"dimension": str(name), "path": None}
+            rubric = OmegaConf.merge(base, own_settings, node)
+            OmegaConf.update(cfg, f"rubric.{name}", rubric, merge=False)
+
+
+def _refuse_absent_parts(cfg: DictConfig, overrides: Sequence[str]) -> None:
+    """Raise SettingError for a setting that is added to an entrant or a judge that is not chosen."""
+    words = OverridesParser.create().parse_overrides(list(overrides))
+    for key in [word.key_or_group for word in words if not word.is_delete()]:
+        group, _, name_and_field = key.partition(".")
+        name, dot, _ = name_and_field.partition(".")
+        node = OmegaConf.select(cfg, f"{group}.{name}", default=None) if dot else None
+        if (
+            group not in ("entrant", "judges")
+            or not isinstance(node, DictConfig)
+            or "_target_" in node
+        ):
+            continue
+        chosen = [
+            other_name for other_name in map(str, cfg[group]) if other_name != name
+        ]
+        settings = [f"{group}.{n}.{f}" for n in chosen for f in map(str, cfg[group][n])]
+        meant = find_full_names(key, settings)
+        hint = f" Did you mean {' or '.join(meant)}?" if meant else ""
+        raise SettingError(
+            f"{key} belongs to no chosen {group.removesuffix('s')}: these are {', '.join(chosen) or 'none'}.{hint}"
+        )
 
 
 def _empty_mappings(cfg: DictConfig, overrides: Sequence[str]) -> None:
@@ -499,7 +546,10 @@ def describe_job(
 
 def _format_swept_values(override_words: Sequence[str]) -> str:
     """Return the overrides of a job that differ from those of others, such as "k=16 n_perms=500"."""
-    words = {word.partition("=")[0].lstrip("+"): word for word in override_words}
+    words = {
+        word.partition("=")[0].lstrip("+"): shorten_override(word)
+        for word in override_words
+    }
     keys = [key for key in read_swept_keys() if key in words] or list(words)
     last = [key.rpartition(".")[2] for key in keys]
     names = last if len(set(last)) == len(last) else keys
@@ -617,7 +667,7 @@ def _refuse_unknown(values: Mapping[Any, Any], cls: Any, where: str) -> None:
 
 def suggest(key: str, names: Collection[str]) -> str:
     """Return a question with the names that are close to this one, else the known names if they are few."""
-    if close := difflib.get_close_matches(key, list(names), n=_MAX_SUGGESTIONS):
+    if close := difflib.get_close_matches(key, list(names), n=MAX_SUGGESTIONS):
         return f" Did you mean {' or '.join(close)}?"
     if len(names) > _MAX_NAMES_LISTED:
         return " --options lists all names."
@@ -628,10 +678,12 @@ def suggest_setting(setting: str, siblings: Collection[str]) -> str:
     """Return what a setting that does not exist could have meant, and how to list those beside it."""
     if name := NAME_IN_FILES.get(setting):
         return f" In a YAML file or a mapping it is called {name}."
+    if setting.endswith(".system_prompt"):
+        return " It belongs to judges and entrants that are language models."
     parent, _, last = setting.rpartition(".")
     prefix = f"{parent}." if parent else ""
     siblings = add_names_to_type(siblings, parent)
-    close = difflib.get_close_matches(last, list(siblings), n=_MAX_SUGGESTIONS)
+    close = difflib.get_close_matches(last, list(siblings), n=MAX_SUGGESTIONS)
     if close:
         names = " or ".join(f"{prefix}{name}" for name in close)
         return f" Did you mean {names}?"
@@ -650,9 +702,9 @@ def _explain_unset(setting: str, words: Sequence[str]) -> SettingError:
     comment = find_comment(setting, words)
     about, _, example = comment.partition(", e.g. ")
     about = f": {about}" if about else ""
-    return SettingError(
-        f"{setting} is not set{about}.", f"  {example or f'{setting}=VALUE'}"
-    )
+    # The example names the part as its file does
+    example = re.sub(r"^[\w.]+(?==)", setting, example) or f"{setting}=VALUE"
+    return SettingError(f"{setting} is not set{about}.", f"  {example}")
 
 
 def _explain_first_finding(error: ValidationError, cls: type) -> SettingError:

@@ -1,7 +1,9 @@
 """An error that ends a command as one line, where it is the user's: our own, Hydra's, a full disk."""
 
+import difflib
 import functools
 import re
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +25,13 @@ from elo_exp.launching.composing import (
     suggest,
     suggest_setting,
 )
+from elo_exp.launching.part_words import list_options
+from elo_exp.launching.quoting import shorten_word
+from elo_exp.launching.setting_comments import read_comments
+from elo_exp.launching.setting_names import (
+    find_full_names,
+    find_similar_names,
+)
 from elo_exp.launching.shorthand import LIST_GROUPS, override_key
 from elo_exp.masking import mask_text
 from elo_exp.paths import CONF
@@ -41,6 +50,12 @@ _WHY_ABSENT = {
         "draws",
     ): "an audit asks about answers of known quality that it makes itself. Leave draws out. "
     "audit.retest_share repeats questions, audit.n_prompts asks about fewer prompts.",
+}
+# How an entrant, a judge and a rubric are made without a file of conf/
+_EXAMPLE_BY_GROUP = {
+    "entrant": "'entrant=[{0}=api:MODEL]' api.base_url=URL",
+    "judge": "judge=claude:MODEL",
+    "rubric": "rubric='Which answer is more polite?'",
 }
 _EXTRA_BY_LAUNCHER = {"joblib": "joblib", "submitit": "slurm", "ray": "ray"}
 
@@ -107,7 +122,7 @@ def _format_omegaconf_error(error: OmegaConfBaseException, words: Sequence[str])
             (word for word in keys if f"{word}.".startswith(f"{key}.")), key
         )
         return _explain_absent_setting(
-            full_key, words, [str(name) for name in error.parent_node]
+            full_key, words, [str(name) for name in error.parent_node], absent=key
         )
     if " is not a ListConfig" in str(error):
         value = next(
@@ -118,21 +133,25 @@ def _format_omegaconf_error(error: OmegaConfBaseException, words: Sequence[str])
 
 
 def _explain_absent_setting(
-    key: str, words: Sequence[str], siblings: Collection[str] = ()
+    key: str, words: Sequence[str], siblings: Collection[str] = (), *, absent: str = ""
 ) -> str:
-    """Say what to write for a setting that was renamed or belongs elsewhere, or what an unknown one may have meant."""
+    """Say what to write for a setting that was renamed or belongs elsewhere, or what an unknown one may have meant.
+
+    siblings  names beside the step of the key that does not exist
+    absent    the key up to this step; "": the whole key
+    """
     if new := RENAMED.get(key):
         return f"{key} is now called {new}."
     if key.startswith("judging.families."):
         name = key.removeprefix("judging.families.")
         return f"No family is known for {name}. To add one:\n  +{key}=FAMILY"
-    return _explain_unknown_setting(key, words, siblings)
+    return _explain_unknown_setting(key, words, siblings, absent)
 
 
 def _explain_unknown_setting(
-    key: str, words: Sequence[str], siblings: Collection[str]
+    key: str, words: Sequence[str], siblings: Collection[str], absent: str
 ) -> str:
-    """Say which experiments have a setting or a group that the chosen one has not."""
+    """Say which experiments have a setting or a group that the chosen one has not, or which name was meant."""
     group = key.partition(".")[0]
     if key != group and any(re.match(rf"{group}=[^\[]*,", word) for word in words):
         return f"Unknown setting: {key}. If every {group} of the sweep has it, write:\n  ++{key}=VALUE"
@@ -144,7 +163,7 @@ def _explain_unknown_setting(
         return f"{key} is not a setting of experiment={chosen}: {why}"
     readers = [
         name
-        for name in _list_options("experiment", words)
+        for name in list_options("experiment", words)
         if name != chosen and key in _list_keys(name, words)
     ]
     if readers:
@@ -157,9 +176,51 @@ def _explain_unknown_setting(
         for name in siblings or _list_keys(chosen, words)
         if "." not in name and name != "_target_"
     ]
+    if meant := _find_meant(key, words, names):
+        value = next(
+            (w.partition("=")[2] for w in words if override_key(w) == key), "VALUE"
+        )
+        settings = [shlex.quote(f"{name}={shorten_word(value)}") for name in meant]
+        return f"Unknown setting: {key}. Did you mean {' or '.join(settings)}?"
     if not names:
         return f"Unknown setting: {key}. {group} holds no settings yet. To add it:\n  +{key}=VALUE"
-    return f"Unknown setting: {key}.{suggest_setting(key, set(names) - {'hydra'})}"
+    absent = absent or key
+    return (
+        f"Unknown setting: {absent}.{suggest_setting(absent, set(names) - {'hydra'})}"
+    )
+
+
+def _find_meant(
+    key: str, words: Sequence[str], siblings: Collection[str]
+) -> Sequence[str]:
+    """Return the settings that an unknown name may stand for: those of the command, or of parts that it could choose.
+
+    siblings  which are nearer if one of them has a similar name
+    """
+    keys = _list_command_keys(key, words)
+    if meant := find_full_names(key, keys):
+        return meant
+    if "." in key or difflib.get_close_matches(key, [*siblings], n=1):
+        return ()
+    part_keys = _list_part_settings()
+    return find_full_names(key, part_keys) or find_similar_names(key, keys | part_keys)
+
+
+def _list_command_keys(key: str, words: Sequence[str]) -> set[str]:
+    """Return the settings of the command without the words about one of them."""
+    try:
+        return _compose_keys([word for word in words if override_key(word) != key])
+    except Exception:  # another word is wrong, too
+        return set()
+
+
+def _list_part_settings() -> set[str]:
+    """Return the settings that some judges and entrants have, as those of a part without a name of its own."""
+    names = set[str]()
+    for group, prefix in {"judge": "judge", "entrant": "entrant.NAME"}.items():
+        for path in (CONF / group).glob("*.yaml"):
+            names |= {f"{prefix}.{name}" for name in read_comments(path)}
+    return names
 
 
 def _explain_several_values(key: str, values: str, words: Sequence[str]) -> str:
@@ -207,13 +268,6 @@ def _flatten(node: Any, where: str = "") -> Iterator[str]:
         yield from _flatten(value, f"{where}{key}.")
 
 
-def _list_options(group: str, words: Sequence[str]) -> list[str]:
-    folders = (CONF, *parse_config_dirs(words))
-    return sorted(
-        {path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")}
-    )
-
-
 def _explain_missing_option(name: str, words: Sequence[str]) -> str:
     group, _, option = name.rpartition("/")
     if (
@@ -224,7 +278,7 @@ def _explain_missing_option(name: str, words: Sequence[str]) -> str:
             f"hydra/launcher={option} is not installed. Install it:\n"
             f"  pip install 'elo-exp[{_EXTRA_BY_LAUNCHER[extra]}]'"
         )
-    options = _list_options(group, words) if group else []
+    options = list_options(group, words) if group else []
     folders = parse_config_dirs(words)
     if not options:
         where = ", ".join(map(str, (CONF, *folders)))
@@ -242,11 +296,13 @@ def _explain_missing_option(name: str, words: Sequence[str]) -> str:
     if group == "entrant" and "recorded_dir" in map(override_key, words):
         # Answers on file do not make an entrant by themselves
         folder = next(iter(folders), "mine")
-        line = (
+        return (
             f"Unknown entrant: {option}. With recorded_dir, each new name needs a file. Write these three lines into "
             f"{folder}/entrant/{option}.yaml and add --config-dir={folder} (docs/entrants.md):"
             f"\n  # @package entrant.{option}\n  defaults: [recorded@_here_, _self_]\n  entrant_id: {option}"
         )
+    if example := _EXAMPLE_BY_GROUP.get(group):
+        line += f" To make one in the command:\n  {example.format(option)}"
     return line
 
 

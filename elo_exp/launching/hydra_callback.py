@@ -27,6 +27,7 @@ from elo_exp import interrupts
 from elo_exp.console import LineFormatter, print_lines
 from elo_exp.errors import SettingError, UserError, name_error
 from elo_exp.files import write_json, write_whole
+from elo_exp.formatting import shorten_override
 from elo_exp.launching.composing import Job, NothingToPlanError, prepare
 from elo_exp.launching.error_messages import format_user_error
 from elo_exp.launching.running import PreparedRun, format_labelled_lines, open_run
@@ -111,7 +112,7 @@ class Checks(Callback):
         jobs, overrides_by_job = list[Job](), [*_expand_jobs(config)]
         for number, overrides in enumerate(overrides_by_job):
             with exit_on_mistakes(
-                f"job {number} ({' '.join(overrides)}): ", is_early=True
+                f"job {number} ({_format_overrides(overrides)}): ", is_early=True
             ):
                 job = prepare(hydra.compose(config_name, overrides), overrides)
                 command.sweep_tracker = job.settings.tracker
@@ -162,11 +163,15 @@ def _set_up_logging() -> None:
     logging.getLogger("elo_exp").setLevel(logging.INFO)
 
 
+def _format_overrides(overrides: Sequence[str]) -> str:
+    return " ".join(map(shorten_override, overrides))
+
+
 def _show_plans(jobs: Sequence[Job], overrides_by_job: Sequence[Sequence[str]]) -> None:
     """Print the plan of each job of a sweep, which needs no launcher and leaves no folder."""
     _set_up_logging()
     for number, (job, overrides) in enumerate(zip(jobs, overrides_by_job, strict=True)):
-        print_lines(f"job {number}: {' '.join(overrides)}")
+        print_lines(f"job {number}: {_format_overrides(overrides)}")
         with (
             exit_on_mistakes(f"job {number}: "),
             open_run(job, Path(), overrides) as prepared_run,
@@ -181,7 +186,7 @@ def _check_before_the_queue(
     _set_up_logging()
     for number, overrides in enumerate(overrides_by_job):
         with (
-            exit_on_mistakes(f"job {number} ({' '.join(overrides)}): "),
+            exit_on_mistakes(f"job {number} ({_format_overrides(overrides)}): "),
             contextlib.ExitStack() as opened,
         ):
             opened.enter_context(_resolve_as_job(config_name, number, overrides))

@@ -13,8 +13,8 @@ from elo_exp.paths import CONF
 GROUPS = {
     "experiment": "What the command does.",
     "judge": "Who compares the answers.",
-    "entrant": "Who answers; several: 'entrant=[one,two]'.",
-    "rubric": "What the judge is asked; several.",
+    "entrant": "Who answers; several: 'entrant=[one,v1=api:MODEL]'.",
+    "rubric": "What the judge is asked; several. Also a file or a question: rubric=FILE.md.",
     "mode": "How much to spend.",
     "study": "Which prompts, header and rubrics belong together (docs/rubrics.md).",
     "probe": "Which tests an audit makes; several.",

@@ -4,6 +4,7 @@ preset=medical         study=medical
 judging.analyses=1,5   judging.looks=1,5
 """
 
+import difflib
 import re
 from collections.abc import Collection, Iterable, Sequence
 
@@ -19,6 +20,8 @@ NAME_TO_TYPE = {
     "label.dimension": "label.rubric",
     "battles_columns.dimension": "battles_columns.rubric",
 }
+MAX_SUGGESTIONS = 3
+_MIN_LIKENESS = 0.8
 NAME_IN_FILES = {typed: name for name, typed in NAME_TO_TYPE.items()}
 _OVERRIDE = re.compile(r"([+~]*)([\w.]+)(.*)", re.DOTALL)
 
@@ -85,3 +88,36 @@ def add_names_to_type(names: Collection[str], parent: str = "") -> set[str]:
     prefix = f"{parent}." if parent else ""
     typed = (NAME_TO_TYPE.get(f"{prefix}{name}", "") for name in names)
     return {*names, *(name.removeprefix(prefix) for name in typed if name)}
+
+
+# Names that are meant
+
+
+def find_full_names(name: str, settings: Collection[str]) -> list[str]:
+    """Return the settings that end as a name does, such as judging.budget_usd for budget_usd, the shortest paths first.
+
+    For entrant.foo.seed, these are only settings of entrants, because the first step says where it belongs.
+    """
+    group, dot, _ = name.partition(".")
+    last = name.rpartition(".")[2]
+    matches = [
+        setting
+        for setting in settings
+        if "." in setting
+        and setting.rpartition(".")[2] == last
+        and (not dot or setting.startswith(f"{group}."))
+        and setting != name
+    ]
+    return _choose_nearest(matches)
+
+
+def find_similar_names(name: str, settings: Collection[str]) -> list[str]:
+    """Return the settings whose last step is most like a name: judge.max_tokens for max_token."""
+    last_steps = {setting.rpartition(".")[2] for setting in settings}
+    close = difflib.get_close_matches(name, last_steps, n=1, cutoff=_MIN_LIKENESS)
+    return find_full_names(close[0], settings) if close else []
+
+
+def _choose_nearest(settings: Iterable[str]) -> list[str]:
+    ranked = sorted(settings, key=lambda name: (name.count("."), len(name), name))
+    return ranked[:MAX_SUGGESTIONS]

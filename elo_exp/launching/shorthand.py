@@ -23,22 +23,32 @@ from elo_exp.data import labelled_pairs, table_files
 from elo_exp.data.file_kinds import Kind, recognise_kinds
 from elo_exp.errors import FileError, SettingError, UserError
 from elo_exp.launching.composing import parse_config_dirs
+from elo_exp.launching.part_words import (
+    expand_entrants,
+    expand_judges,
+    list_judges,
+    list_options,
+)
+from elo_exp.launching.quoting import (
+    is_quoted,
+    quote_value,
+    shorten_word,
+    split_at_commas,
+    strip_quotes,
+)
 from elo_exp.launching.setting_names import (
     add_names_to_type,
+    find_full_names,
     find_name_to_type,
     resolve_names,
 )
+from elo_exp.launching.text_words import SWEEP_FLAGS, expand_texts
 from elo_exp.paths import CONF, HOME
 
 _EXPERIMENTS_WITH_STUDY = ("tournament", "gate", "audit", "answer")
 _EXPERIMENTS_WITH_JUDGES = (None, "tournament", "audit")
 LIST_GROUPS = ("entrant", "rubric", "rating", "estimator", "probe")
 _SHIPPED_BANK = HOME / "prompts" / "bank.jsonl"
-_ENTRANT_FILE_BY_PREFIX = {
-    "hf": "huggingface",
-    "api": "openai_compatible",
-    "claude": "claude",
-}
 # Flags of Hydra. The next word is the value of the first kind.
 _FLAGS_WITH_VALUE = (
     *("--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name"),
@@ -53,7 +63,6 @@ _FLAGS_THAT_PRINT = (
     *("--help", "-h", "--hydra-help", "--version", "-sc", "--shell-completion"),
 )
 _INFO_VALUES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-_MAX_QUOTED_CHARS = 80
 
 
 def expand_shorthand(words: Sequence[str]) -> list[str]:
@@ -71,13 +80,15 @@ def expand_shorthand(words: Sequence[str]) -> list[str]:
     for word in settings:
         if not _is_override(word):
             raise _build_unknown_word_error(word, flags, other_words)
-    settings = resolve_names(settings)
+    settings = expand_texts(resolve_names(settings), flags)
     _refuse_lists(settings)
     _refuse_judges(flags, settings)
     _refuse_unplaced(flags, settings)
     experiment = _find_experiment(settings)
     settings = [
-        expanded for word in settings for expanded in _expand_word(word, experiment)
+        expanded
+        for word in settings
+        for expanded in _expand_word(word, experiment, flags)
     ]
     settings += _expand_files(files, settings)
     settings += _choose_study(settings)
@@ -144,64 +155,36 @@ def _find_experiment(settings: Sequence[str]) -> str | None:
 # Values
 
 
-def quote_value(text: str) -> str:
-    """Return a text as a value that Hydra reads as it is: in quotes, no variable being resolved."""
-    inside = re.sub(r'(?<!\\)(\\*)"', r'\1\1\\"', _escape_variables(text))
-    last = inside[
-        len(inside.rstrip("\\")) :
-    ]  # before the closing quote it would escape
-    return f'"{inside}{last}"'
-
-
-def _escape_variables(text: str) -> str:
-    """Escape what OmegaConf would resolve."""
-    return re.sub(r"(?<!\\)(\\*)\$\{", r"\1\1\\${", text)
-
-
 def _escape_new_variables(text: str) -> str:
     """Escape variables in a value that may have been escaped before."""
     return re.sub(r"(?<!\\)\$\{", r"\\${", text)
 
 
-def _is_quoted(text: str) -> bool:
-    return len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
-
-
 def _quote_file(text: str) -> str:
     """Return the name of a file as a value; several, of a sweep, as they are."""
-    if _is_quoted(text) or ("," in text and not _is_file(text)) or text == "null":
+    if is_quoted(text) or ("," in text and not _is_file(text)) or text == "null":
         return _escape_new_variables(text)
     return quote_value(text)
-
-
-def _split_at_commas(text: str) -> list[str]:
-    """Split at commas that stand in no quotes."""
-    parts = re.findall(r'(?:"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^,])+', text)
-    return [piece.strip() for piece in parts if piece.strip()]
-
-
-def _strip_quotes(text: str) -> str:
-    return text[1:-1] if _is_quoted(text) else text
 
 
 # What stands for other words
 
 
-def _expand_word(word: str, experiment: str | None) -> Iterator[str]:
+def _expand_word(
+    word: str, experiment: str | None, flags: Sequence[str]
+) -> Iterator[str]:
     """Yield what a word stands for: itself, mostly."""
     name, _, value = word.partition("=")
     if name in ("store", "store.to"):
         # in experiment=store it stands beside the action
         name = "store.url" if (name, experiment) == ("store", "store") else name
-        yield f"{name}={quote_value(value) if '://' in value and not _is_quoted(value) else value}"
+        yield f"{name}={quote_value(value) if '://' in value and not is_quoted(value) else value}"
     elif name == "arena":
         yield from _expand_arenas(word)
-    elif name == "judge" and (several := _parse_judges(word)):
-        yield "~judge"
-        for judge, option in several.items():
-            yield f"+judge@judges.{judge}={option}"
+    elif name == "judge":
+        yield from expand_judges(word, flags)
     elif name in ("prompts", "prompts.bank_path") and value and value[0] not in "{[":
-        path = _strip_quotes(value)
+        path = strip_quotes(value)
         # Not several of a sweep, a variable or an address
         if _is_absent(path) and re.fullmatch(r"[^,$:]+\.\w+", path):
             raise FileError.not_found(path, "given as bank")
@@ -209,10 +192,8 @@ def _expand_word(word: str, experiment: str | None) -> Iterator[str]:
         yield f"prompts.bank_path={_quote_file(value)}" if is_shorthand else word
     elif name == "answers":
         yield f"answers={_quote_answer_files(value)}"
-    elif name == "entrant" and re.search(
-        rf"\b({'|'.join(_ENTRANT_FILE_BY_PREFIX)}):", value
-    ):
-        yield from _expand_entrants(value)
+    elif name == "entrant":
+        yield from expand_entrants(word, flags)
     else:
         yield word
 
@@ -229,32 +210,6 @@ def _expand_arenas(word: str) -> list[str]:
     ]
 
 
-def _parse_judges(word: str) -> dict[str, str]:
-    """Of judge=[one,low:other], the file in conf/judge of each by the judge's name; {} where one judge is chosen.
-
-    Raises SettingError for two of one name, and for what is no name.
-    """
-    chosen = re.fullmatch(r"judge=\[(.*,.*)\]", word)
-    options = dict[str, str]()
-    for item in _split_at_commas(chosen[1]) if chosen else ():
-        name, colon, option = _strip_quotes(item).partition(":")
-        option = option if colon else name
-        name = name if colon else option.rpartition("/")[2]
-        if not (re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) and option):
-            raise SettingError(
-                f"judge cannot be {_shorten(item)}: several judges are files of conf/judge, each with a name of "
-                "letters, digits and underscores. Example:",
-                "  'judge=[low:sonnet,high:sonnet]'",
-            )
-        if name in options:
-            raise SettingError(
-                f"Two judges are called {name}. Give each a name of its own, such as:",
-                f"  'judge=[low:{options[name]},high:{option}]'",
-            )
-        options[name] = option
-    return options
-
-
 def _quote_answer_files(value: str) -> str:
     """Return files of answers as values. Of {NAME:FILE}, a list: in it names are values, too."""
     inside = value[1:-1].strip()
@@ -264,12 +219,12 @@ def _quote_answer_files(value: str) -> str:
         and "{" not in re.sub(r"\$\{", "", inside)
     ):
         files = [
-            _escape_new_variables(file) if _is_quoted(file) else quote_value(file)
-            for file in _split_at_commas(inside)
+            _escape_new_variables(file) if is_quoted(file) else quote_value(file)
+            for file in split_at_commas(inside)
         ]
         return f"[{','.join(files)}]"
     if value.startswith("{") and value.endswith("}"):
-        return f"[{','.join(map(_quote_named_file, _split_at_commas(inside)))}]"
+        return f"[{','.join(map(_quote_named_file, split_at_commas(inside)))}]"
     return (
         _escape_new_variables(value)
         if value[:1] in ("[", "{", "")
@@ -281,52 +236,11 @@ def _quote_named_file(item: str) -> str:
     match = re.fullmatch(r"""("[^"]*"|'[^']*'|[^:"']+):\s*(.+)""", item, re.DOTALL)
     if match is None:
         raise SettingError(
-            f"answers must be names with files; got {_shorten(item)}. Write:",
+            f"answers must be names with files; got {shorten_word(item)}. Write:",
             "  'answers={NAME:FILE,NAME:FILE}'",
         )
-    name, file = (_strip_quotes(text.strip()) for text in match.groups())
+    name, file = (strip_quotes(text.strip()) for text in match.groups())
     return f"{{name:{quote_value(name)},file:{quote_value(file)}}}"
-
-
-def _expand_entrants(value: str) -> Iterator[str]:
-    """Yield the words for a list in which some entrants are named by where they come from."""
-    if not (value.startswith("[") and value.endswith("]")):
-        raise SettingError(
-            f"entrant takes a list in brackets; got {_shorten(value)}. Write:",
-            f"  'entrant=[{_shorten(value)}]'",
-        )
-    items = [_strip_quotes(item) for item in _split_at_commas(value[1:-1])]
-    sources, names_with_yaml = dict[str, str](), list[str]()
-    for item in items:
-        prefix, colon, model = item.partition(":")
-        if not colon or prefix not in _ENTRANT_FILE_BY_PREFIX:
-            names_with_yaml.append(item)
-            continue
-        last = model.rstrip("/").rpartition("/")[2]
-        name = re.sub(r"^(?=\d)|^$", "_", re.sub(r"[^\w-]", "_", last, flags=re.ASCII))
-        if taken := sources.get(name) or next(
-            (k for k in names_with_yaml if k == name), None
-        ):
-            raise SettingError(
-                f"The entrants {taken} and {item} are both called {name}. Name the second yourself:",
-                f"  +entrant@entrant.NAME={_ENTRANT_FILE_BY_PREFIX[prefix]} entrant.NAME.entrant_id=NAME "
-                f"entrant.NAME.model={model}",
-            )
-        sources[name] = item
-    for name in names_with_yaml:
-        if name in sources:
-            raise SettingError(
-                f"The entrants {name} and {sources[name]} are both called {name}. Leave one out."
-            )
-    yield f"entrant=[{','.join(names_with_yaml)}]"
-    for name, item in sources.items():
-        prefix, _, model = item.partition(":")
-        yield f"+entrant@entrant.{name}={_ENTRANT_FILE_BY_PREFIX[prefix]}"
-        yield f"entrant.{name}.entrant_id={quote_value(name)}"
-        yield f"entrant.{name}.model={quote_value(model)}"
-        if prefix == "api":
-            for setting in ("base_url", "key_variable"):
-                yield f"entrant.{name}.{setting}=${{api.{setting}}}"
 
 
 def _is_launcher_setting(word: str) -> bool:
@@ -455,7 +369,7 @@ def _choose_study(settings: Sequence[str]) -> list[str]:
 
 def _is_shipped(word: str) -> bool:
     """Whether a bank is that of the study that ships."""
-    path = _strip_quotes(word.partition("=")[2])
+    path = strip_quotes(word.partition("=")[2])
     try:
         return Path(path).resolve() == _SHIPPED_BANK.resolve()
     except (OSError, ValueError):
@@ -465,16 +379,12 @@ def _is_shipped(word: str) -> bool:
 # Mistakes
 
 
-def _shorten(word: str) -> str:
-    return word if len(word) <= _MAX_QUOTED_CHARS else f"{word[:_MAX_QUOTED_CHARS]}..."
-
-
 def _build_unknown_word_error(
     word: str, flags: Sequence[str], other_words: Sequence[str]
 ) -> UserError:
     """Return the error for a word that is no file and has no value, with what it could have meant."""
     short, settings = (
-        _shorten(word),
+        shorten_word(word),
         [other_word for other_word in other_words if _is_override(other_word)],
     )
     names = _list_setting_names(flags, settings)
@@ -487,11 +397,15 @@ def _build_unknown_word_error(
         line = f'"{short}" is neither a file nor a setting with a value. Write {short}=VALUE without spaces.'
     elif _looks_like_path(word):
         absent = [other_word for other_word in other_words if _is_absent(other_word)]
-        return FileError.not_found(", ".join(map(_shorten, absent)))
+        return FileError.not_found(", ".join(map(shorten_word, absent)))
     elif group := next(
-        (g for g in _list_groups(flags) if word in _list_options(g, flags)), None
+        (g for g in _list_groups(flags) if word in list_options(g, flags)), None
     ):
         line = _explain_option(group, word, other_words)
+    elif meant := find_full_names(word, _read_settings(flags, settings)):
+        line = (
+            f'"{short}" is neither a file nor a setting. Did you mean {meant[0]}=VALUE?'
+        )
     elif near := find_nearest(word, names):
         line = f'"{short}" is neither a file nor a setting. Did you mean {near}=VALUE?'
     else:
@@ -583,7 +497,7 @@ def _refuse_flags(flags: Sequence[str], other_words: Sequence[str]) -> None:
             near = find_nearest(key, _list_setting_names(flags, settings))
             hint = f" Did you mean {near}=VALUE?" if near else ""
             raise SettingError(
-                f"Unknown flag: {_shorten(flag)}. Write settings as NAME=VALUE. --help lists flags and settings.{hint}"
+                f"Unknown flag: {shorten_word(flag)}. Write settings as NAME=VALUE. --help lists flags and settings.{hint}"
             )
         if not equals:
             following = [word for word in other_words if not _is_override(word)]
@@ -592,7 +506,7 @@ def _refuse_flags(flags: Sequence[str], other_words: Sequence[str]) -> None:
             )
             value = "true" if isinstance(values.get(full_keys[0]), bool) else value
         meant = shlex.quote(f"{full_keys[0]}={value}")
-        raise SettingError(f"{_shorten(flag)} is not a flag. Did you mean {meant}?")
+        raise SettingError(f"{shorten_word(flag)} is not a flag. Did you mean {meant}?")
 
 
 def _refuse_lists(settings: Sequence[str]) -> None:
@@ -606,13 +520,13 @@ def _refuse_lists(settings: Sequence[str]) -> None:
             or not (CONF / name).is_dir()
         ):
             continue
-        if name == "judge" and _parse_judges(word):
-            continue
         choices = options[1].replace(" ", "")
         if "," not in choices:
             raise SettingError(
                 f"{name} takes one value without brackets. Write {name}={choices or 'NAME'}."
             )
+        if name == "judge":
+            continue
         raise SettingError(
             f"A run has one {name}; got {word}. To run one job with each, add -m:",
             f"  -m {name}={choices}",
@@ -621,27 +535,28 @@ def _refuse_lists(settings: Sequence[str]) -> None:
 
 def _refuse_judges(flags: Sequence[str], settings: Sequence[str]) -> None:
     """Raise SettingError where several judges are chosen that the command has no place for."""
-    lists = [word for word in settings if _parse_judges(word)]
+    lists = [word for word in settings if list_judges(word, flags)]
     if not lists:
         return
-    word, names = lists[-1], [*_parse_judges(lists[-1])]
+    word, judges = lists[-1], list_judges(lists[-1], flags)
+    sweep = f"  -m judge={','.join(judge.option for judge in judges)}"
     experiment = _find_experiment(settings)
     if experiment not in _EXPERIMENTS_WITH_JUDGES:
         raise SettingError(
             f"experiment={experiment} has one judge; got {word}. To run one job with each, add -m:",
-            f"  -m judge={','.join(_parse_judges(word).values())}",
+            sweep,
         )
-    if {"-m", "--multirun"} & {*flags}:
+    if SWEEP_FLAGS & {*flags}:
         raise SettingError(
             f"Each job of a sweep has one judge; got {word}. Leave -m out, or sweep over the judges:",
-            f"  -m judge={','.join(_parse_judges(word).values())}",
+            sweep,
         )
     for setting in settings:
-        if setting.startswith("judge.") or setting.startswith("+judge."):
-            _, _, field = setting.partition("judge.")
+        if match := re.match(r"(\+*)judge\.", setting):
+            field = setting[match.end() :]
             raise SettingError(
-                f"{_shorten(setting)} does not say for which judge it is. Write:",
-                f"  judges.{names[0]}.{field}",
+                f"{shorten_word(setting)} does not say for which judge it is. Write:",
+                f"  judges.{judges[0].name}.{field}",
             )
 
 
@@ -684,11 +599,6 @@ def _list_groups(flags: Sequence[str]) -> list[str]:
     folders = (CONF, *parse_config_dirs(flags))
     names = {path.name for folder in folders for path in folder.glob("[!.]*/")}
     return ["experiment", *sorted(names - {"hydra", "experiment"})]
-
-
-def _list_options(group: str, flags: Sequence[str]) -> set[str]:
-    folders = (CONF, *parse_config_dirs(flags))
-    return {path.stem for folder in folders for path in folder.glob(f"{group}/*.yaml")}
 
 
 def _list_setting_names(flags: Sequence[str], settings: Sequence[str]) -> list[str]:

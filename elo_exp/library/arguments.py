@@ -16,11 +16,13 @@ from typing import Any, Protocol, TypeAlias
 from elo_exp.data import frames
 from elo_exp.errors import SettingError, UserError
 from elo_exp.files import escape_name
+from elo_exp.launching.quoting import quote_text, quote_value
 from elo_exp.launching.setting_names import (
     find_name_in_files,
     restore_typed_names,
 )
-from elo_exp.launching.shorthand import expand_shorthand, override_key, quote_value
+from elo_exp.launching.shorthand import expand_shorthand, override_key
+from elo_exp.launching.text_words import is_text_setting
 
 
 class Frame(Protocol):
@@ -34,6 +36,9 @@ File: TypeAlias = str | os.PathLike[str]
 Table: TypeAlias = File | Frame | Sequence[Mapping[str, Any]]
 
 _TABLE_SETTINGS = ("answers", "battles", "prompts")
+# Parameters of the library that have another name in a command
+_PARAMETERS = {"budget_usd": "judging.budget_usd"}
+_PART_SETTINGS = ("entrant", "judge", "rubric")
 _WORDS_TO_QUOTE = ("null", "true", "false", "nan", "inf")
 
 
@@ -48,11 +53,18 @@ def make_words(
             "  For a folder with your own configuration, write '--config-dir=DIR' as one word.",
         )
     override_words, mappings = list(words), dict[str, Any]()
-    for name, value in settings.items():
-        key = name.replace("__", ".")
+    keys = [_PARAMETERS.get(name, name.replace("__", ".")) for name in settings]
+    if doubled := next((key for key in keys if keys.count(key) > 1), None):
+        pair = " and ".join(
+            n for n, key in zip(settings, keys, strict=True) if key == doubled
+        )
+        raise SettingError(f"{pair} are two names of one setting. Give one of them.")
+    for key, value in zip(keys, settings.values(), strict=True):
         if key in _TABLE_SETTINGS:
             value = _name_files(key, value, folder)  # noqa: PLW2901
-        if isinstance(value, Mapping):
+        if (text := _format_typed_value(key, value)) is not None:
+            override_words.append(f"{key}={text}")
+        elif isinstance(value, Mapping):
             mappings[find_name_in_files(key)] = frames.to_plain(value)
         else:
             override_words.append(f"{key}={format_value(value, key)}")
@@ -60,6 +72,35 @@ def make_words(
         override_words.append("tracker=local")
     folder.words = tuple(override_words)
     return expand_shorthand(override_words), mappings
+
+
+def _format_typed_value(key: str, value: Any) -> str | None:
+    """Return the value of a text, a rubric, entrants or judges as a command has it; None for any other value."""
+    if is_text_setting(key) or key == "rubric":
+        if isinstance(value, os.PathLike):
+            return f"@{os.fspath(value)}"
+        if isinstance(value, str):
+            return value
+    if key not in _PART_SETTINGS:
+        return None
+    if isinstance(value, Mapping) and value and all(map(_is_file, value.values())):
+        items = [
+            f"{name}={_format_item(key, item, is_named=True)}"
+            for name, item in value.items()
+        ]
+    elif isinstance(value, list | tuple) and all(map(_is_file, value)):
+        items = [_format_item(key, item) for item in value]
+    else:
+        return None
+    return f"[{','.join(items)}]"
+
+
+def _format_item(key: str, item: File, *, is_named: bool = False) -> str:
+    """Return an item of a list of parts; the text of a rubric in quotes."""
+    text = f"@{os.fspath(item)}" if isinstance(item, os.PathLike) else item
+    if key != "rubric" or (is_named and text.startswith("@") and text[1:2] != "@"):
+        return text if "," not in text else quote_text(text)
+    return quote_text(text)
 
 
 def format_value(value: Any, key: str) -> str:

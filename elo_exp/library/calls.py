@@ -177,7 +177,7 @@ def compare(
     | Sequence[File]
     | Mapping[str, Table | Callable[..., Any] | Versioned],
     *words: str,
-    judge: str | Callable[..., Any] | Versioned,
+    judge: str | Sequence[str] | Mapping[str, str] | Callable[..., Any] | Versioned,
     prompts: Table | Sequence[str] | None = None,
     budget_usd: float | None = None,
     out: File | None = None,
@@ -196,9 +196,10 @@ def compare(
         A dict may also name functions, which get the text of a prompt and return an answer. They may be coroutines.
     *words : str
         Further words of the command.
-    judge : str or callable
+    judge : str, sequence of str, dict of str to str, or callable
         The judge, such as `"sonnet"` (docs/judges.md). It has no default. `"lexical"` is free and offline, but it
-        compares only words. A function gets a prompt and the answers A and B. It returns "A", "B" or "tie", the share
+        compares only words. Several judges are a list, or a dict that names them: `{"low": "haiku", "high": "opus"}`.
+        A function gets a prompt and the answers A and B. It returns "A", "B" or "tie", the share
         of A from 0 to 1, or a dict with such a `verdict` and a `reason`.
     prompts : DataFrame, sequence of dict or str, or path, optional
         The prompts, if the answers do not contain them. Functions need them.
@@ -433,7 +434,7 @@ def open_run(folder: File) -> Run:
 
 
 def _budget_setting(dollars: float | None) -> dict[str, Any]:
-    return {} if dollars is None else {"judging__budget_usd": dollars}
+    return {} if dollars is None else {"budget_usd": dollars}
 
 
 def _run(

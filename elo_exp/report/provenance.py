@@ -4,7 +4,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from elo_exp.formatting import format_count, format_percent, format_time
+from elo_exp.formatting import (
+    format_count,
+    format_percent,
+    format_time,
+    shorten_override,
+)
 from elo_exp.judges import role_suffix
 from elo_exp.report.document import (
     COMPARISON_TERMS,
@@ -181,7 +186,8 @@ def _list_command_facts(manifest: Manifest) -> Iterator[Fact]:
     overrides, started = manifest.get("overrides"), manifest.get("started_at")
     yield "Started", format_time(started) if started else ""
     yield "Experiment", manifest.get("experiment") or ""
-    yield "Settings", join_codes(overrides) if overrides else "all defaults"
+    shown = [*map(shorten_override, overrides or ())]
+    yield "Settings", join_codes(shown) if shown else "all defaults"
 
 
 def _list_judging_facts(manifest: Manifest) -> Iterator[Fact]:

@@ -13,6 +13,7 @@ from elo_exp.analysis.elo_order_effects import scatter_over_error
 from elo_exp.data.battles import Battles
 from elo_exp.figures.style import grouped
 from elo_exp.files import write_csv, write_json, write_whole
+from elo_exp.formatting import shorten_override
 from elo_exp.ratings.leaderboard import Leaderboard, Rating
 from elo_exp.report import provenance, sweep_numbers, sweep_page
 from elo_exp.report.artifacts import write_plots
@@ -189,7 +190,7 @@ def _list_settings(jobs: Sequence[FinishedRun]) -> dict[str, str]:
     fixed = set.intersection(*job_overrides) if job_overrides else set()
     return {
         job.folder.name: " ".join(
-            override
+            shorten_override(override)
             for override in job.manifest["overrides"]
             if override not in fixed and not override.startswith(_COLUMN_OVERRIDES)
         )

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from elo_exp.errors import UserError
 from elo_exp.files import read_json, write_json
-from elo_exp.formatting import NO_VALUE
+from elo_exp.formatting import NO_VALUE, shorten_override
 
 
 class Sweep(BaseModel):
@@ -45,7 +45,9 @@ class JobSettings:
     def __init__(self, jobs: Sequence[Mapping[str, Any]]) -> None:
         self._choices_by_job = {
             job["job"]: dict(
-                word.split("=", 1) for word in job["overrides"] or () if "=" in word
+                shorten_override(word).split("=", 1)
+                for word in job["overrides"] or ()
+                if "=" in word
             )
             for job in jobs
         }
