@@ -34,9 +34,6 @@ _MAX_WARNINGS = 4
 _MAX_AGREEMENTS = 6
 _MAX_RATINGS_PER_LINE = 4
 _INDENT = " " * 8
-_RANGE_NOTE = (
-    "A rank such as 2-3 is a range: the data cannot tell these entrants apart."
-)
 
 
 def format_console(view: StandingsView) -> str:
@@ -158,8 +155,9 @@ def format_leaderboards(
             yield f"{words.sentence(d.conclusion)}."
         yield from _list_leaderboard_lines(d, layout, scored=scored)
         yield ""
-    if any(_is_range(row) for d in dimensions for group in d.groups for row in group):
-        yield _RANGE_NOTE
+    rows = (row for d in dimensions for group in d.groups for row in group)
+    if (range_row := next(filter(_is_range, rows), None)) is not None:
+        yield f"A rank such as {_format_rank(range_row)} is a range: the data cannot tell these entrants apart."
         yield ""
 
 
