@@ -624,6 +624,7 @@ def test_the_exit_code_is_the_verdict(
         ("entrant=[]", "one candidate besides the baseline; got none."),
         ("prompts.bank_path=bank.jsonl", "another bank (bank.jsonl)"),
         ("rubric=[calibration]", "another rubric calibration"),
+        ("rubric=Is it kind?", "rubric is_it_kind (a text). Use the prompts"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(given: str, words: str, folder: Path):

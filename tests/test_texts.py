@@ -93,6 +93,16 @@ def test_each_job_of_a_sweep_has_its_text(texts: list[str]):
     assert OmegaConf.to_container(OmegaConf.create(values), resolve=True) == texts
 
 
+def test_a_chat_template_is_a_text_where_it_is_no_file():
+    template = "{% for m in messages %}{{ m['content'] }}, {% endfor %}"
+    values = read_values(f"judge.chat_template={template}")
+    assert values == {"++judge.chat_template": template}
+    for other in ("none", "null", "chat.jinja", '"{{ x }}"'):
+        assert expand_shorthand([f"judge.chat_template={other}"]) == [
+            f"judge.chat_template={other}"
+        ]
+
+
 @given(st.text("\\\"'a,$ \n", max_size=12))
 def test_quotes_are_taken_off_as_they_were_put_on(text: str):
     assert unquote_text(quote_text(text)) == text

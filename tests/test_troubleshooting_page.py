@@ -41,8 +41,14 @@ MISTAKES = {
     "Unknown setting: judging.budget. Did you mean judging.budget_usd?": (
         "judging.budget=5",
     ),
+    "Unknown setting: budget_usd. Did you mean judging.budget_usd=3?": (
+        "budget_usd=3",
+    ),
+    "File not found: v1.txt": (*OWN, "judge=sonnet", "judge.system_prompt=@v1.txt"),
     "judging.use is now called judging.orders": ("judging.use=one",),
     "Unknown judge: sonet": ("judge=sonet",),
+    "Unknown rubric: politeness": ("rubric=politeness",),
+    "entrant cannot be v1=apy:gpt-5": ("entrant=[v1=apy:gpt-5,probe_hedged]",),
     "gate.margin is not a setting of experiment=tournament": ("gate.margin=0.1",),
     '"plan" is neither a file nor a setting with a value': ("plan",),
     '"judge" is neither a file nor a setting with a value': ("judge", "=", "sonnet"),

@@ -157,7 +157,8 @@ class Gate(PairwiseExperiment):
             )
 
     def check_settings(self, context: Context) -> None:
-        self.baseline.refuse_changed_inputs(self.list_input_files())
+        files = self.list_input_files()
+        self.baseline.refuse_changed_inputs(files, self.rubric)
         _ = self.prompt_source.clusters
 
     def format_plan(self, plans: Sequence[Plan]) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from elo_exp.analysis import families
+from elo_exp.data.rubrics import Rubric
 from elo_exp.errors import SettingError
 from elo_exp.files import escape_name
 from elo_exp.runs.manifest import input_hashes
@@ -81,10 +82,13 @@ class GateBaseline:
             for model_name in families.list_family_hints(SimpleNamespace(**settings))
         ]
 
-    def refuse_changed_inputs(self, files: Mapping[str, Path]) -> None:
+    def refuse_changed_inputs(
+        self, files: Mapping[str, Path], rubrics: Mapping[str, Rubric]
+    ) -> None:
         """Raise SettingError for a bank or a rubric that the baseline's run did not have.
 
-        files  of the experiment, by part and role
+        files    of the experiment, by part and role
+        rubrics  whose texts may be in the settings instead of in files
         """
         if not self.is_from_run:
             return
@@ -98,6 +102,13 @@ class GateBaseline:
             f"{name} ({inputs[name]})"
             for name, digest in input_hashes(inputs).items()
             if digest not in manifest.get("input_hashes", {}).values()
+        ]
+        recorded = manifest.get("config", {}).get("rubric") or {}
+        texts = [node.get("text") for node in recorded.values()]
+        changed_inputs += [
+            f"rubric {name} (a text)"
+            for name, rubric in rubrics.items()
+            if rubric.text is not None and rubric.text not in texts
         ]
         if changed_inputs:
             raise SettingError(

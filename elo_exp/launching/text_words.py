@@ -18,6 +18,7 @@ from pathlib import Path
 from elo_exp.errors import FileError, SettingError
 from elo_exp.files import read_text
 from elo_exp.launching.quoting import (
+    is_quoted,
     quote_value,
     shorten_word,
     split_at_commas,
@@ -33,9 +34,12 @@ _NAMED_ITEM = re.compile(r"([A-Za-z_]\w*)=(@.*|\".*\"|'.*')", re.DOTALL | re.ASC
 _MAX_NAME_CHARS = 30
 
 
-def is_text_setting(name: str) -> bool:
-    """Return whether a setting takes its value as it is typed."""
-    return _TEXT_SETTING.fullmatch(name) is not None
+def is_text_setting(name: str, value: str = "") -> bool:
+    """Return whether a setting takes its value as it is typed: a prompt, and a chat template that is no file."""
+    is_template = name.endswith(".chat_template") and not is_quoted(value)
+    return _TEXT_SETTING.fullmatch(name) is not None or (
+        is_template and re.search(r"\{[{%]", value) is not None
+    )
 
 
 def expand_texts(words: Sequence[str], flags: Sequence[str]) -> list[str]:
@@ -47,7 +51,7 @@ def expand_texts(words: Sequence[str], flags: Sequence[str]) -> list[str]:
     expanded_words, rubrics = list[str](), dict[str, None]()
     for word in words:
         name, _, value = word.partition("=")
-        if is_text_setting(name) and value != "null":
+        if is_text_setting(name, value) and value != "null":
             texts = _read_texts(name, value, is_sweep=is_sweep)
             expanded_words.append(f"++{name}={','.join(map(quote_value, texts))}")
         elif name == "rubric" and (parsed := _parse_rubrics(value, is_sweep=is_sweep)):

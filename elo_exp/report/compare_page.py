@@ -20,6 +20,7 @@ from elo_exp.formatting import (
     format_percent_floor,
     format_time,
     rating_or_bound,
+    shorten,
 )
 from elo_exp.report.document import (
     Block,
@@ -523,9 +524,17 @@ def format_console(result: CompareResult) -> str:
     if comparison["differences"]:
         title = "settings, versions and inputs that differ between runs"
         rows = _build_settings_table(comparison).plain_rows
-        lines = [f"  {path}: {' | '.join(values)}" for path, *values in rows]
+        lines = [
+            f"  {path}: {' | '.join(map(_format_in_line, values))}"
+            for path, *values in rows
+        ]
         blocks.append("\n".join([title, *lines]))
     return "\n\n".join(blocks)
+
+
+def _format_in_line(value: str) -> str:
+    """Return a value on one line, of a long text such as a system prompt the beginning."""
+    return shorten(" ".join(value.split()))
 
 
 def _format_table(table: Table) -> str:
