@@ -1,6 +1,7 @@
 """Errors that a user can correct, by what went wrong."""
 
 import copy
+import shlex
 import traceback
 from pathlib import Path
 from typing import Self
@@ -9,6 +10,22 @@ from elo_exp.masking import mask_text
 
 RESUME_HINT = "Every answer so far is stored. To continue, run the same command again."
 _MAX_VALUE_CHARACTERS = 60
+# The file that hf://datasets/USER/NAME/FILE names
+_HUB_ADDRESS = "https://huggingface.co/datasets/{}/{}/resolve/main/{}"
+
+
+def _find_address(path: str) -> str | None:
+    """Return the address from which a browser would download this, or None if it is a path of this machine."""
+    scheme, separator, rest = path.partition(":/")
+    rest = rest.lstrip("/")  # a path has lost one of two slashes
+    if not separator or not rest:
+        return None
+    if scheme in ("http", "https"):
+        return f"{scheme}://{rest}"
+    kind, *names = rest.split("/", 3)
+    if scheme == "hf" and kind == "datasets" and len(names) == 3:
+        return _HUB_ADDRESS.format(*names)
+    return None
 
 
 class UserError(Exception):
@@ -112,6 +129,11 @@ class FileError(UserError):
         purpose : str, optional
             The setting that names it, or what it is read for.
         """
+        if address := _find_address(str(path)):
+            return cls(
+                f"{address} is an address. Download the file, and give its path:",
+                f"  curl -LO {shlex.quote(address)}",
+            )
         folder = "" if Path(path).is_absolute() else f"in {Path.cwd()}"
         details = ", ".join(filter(None, [folder, purpose]))
         return cls(f"File not found: {path}{f' ({details})' * bool(details)}.")

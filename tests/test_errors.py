@@ -7,7 +7,7 @@ import pytest
 
 import elo_exp
 from elo_exp.entrants import NoRoomError
-from elo_exp.errors import name_error
+from elo_exp.errors import FileError, name_error
 from tests.openai_server import OpenAiServer, alone
 
 BATTLES = [
@@ -49,6 +49,36 @@ def test_an_unknown_setting_is_an_error_of_settings():
 def test_a_value_out_of_range_is_an_error_of_settings():
     with pytest.raises(elo_exp.SettingError, match=r"^elo\.k must be a number above 0"):
         elo_exp.rate(BATTLES, elo__k=-1)
+
+
+def test_tables_that_are_not_named_are_an_error_of_settings():
+    with pytest.raises(
+        elo_exp.SettingError, match="got a list. To compare tables, name"
+    ) as raised:
+        elo_exp.compare(ANSWERS["old"], ANSWERS["new"], judge="lexical")
+    assert raised.value.below == ('  compare({"old": OLD, "new": NEW}, ...)',)
+
+
+@pytest.mark.parametrize(
+    ("path", "address"),
+    [
+        ("https://host/a.csv?raw=1", "'https://host/a.csv?raw=1'"),
+        (Path("https://host/a.csv"), "https://host/a.csv"),
+        (
+            "hf://datasets/user/set/data/a.csv",
+            "https://huggingface.co/datasets/user/set/resolve/main/data/a.csv",
+        ),
+    ],
+)
+def test_an_address_is_to_be_downloaded_first(path: str | Path, address: str):
+    error = FileError.not_found(path)
+    assert error.line.endswith("is an address. Download the file, and give its path:")
+    assert error.below == (f"  curl -LO {address}",)
+
+
+@pytest.mark.parametrize("path", ["hf://user/set", "C:/a.csv", "a.csv", "http:/"])
+def test_a_path_is_no_address(path: str):
+    assert FileError.not_found(path).line.startswith(f"File not found: {path}")
 
 
 def test_an_unknown_option_is_an_error_of_settings():

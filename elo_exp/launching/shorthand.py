@@ -397,6 +397,8 @@ def _build_unknown_word_error(
         line = f'"{short}" is neither a file nor a setting with a value. Write {short}=VALUE without spaces.'
     elif _looks_like_path(word):
         absent = [other_word for other_word in other_words if _is_absent(other_word)]
+        if "://" in word:
+            return FileError.not_found(word)
         return FileError.not_found(", ".join(map(shorten_word, absent)))
     elif group := next(
         (g for g in _list_groups(flags) if word in list_options(g, flags)), None

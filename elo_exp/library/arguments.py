@@ -46,6 +46,11 @@ def make_words(
     words: Sequence[str], settings: Mapping[str, Any], folder: CallFolder
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the words of a command, and the settings with mappings, which such words cannot hold."""
+    if tables := [word for word in words if not isinstance(word, str)]:
+        raise SettingError(
+            f"Words of the command must be texts; got a {type(tables[0]).__name__}. To compare tables, name them:",
+            '  compare({"old": OLD, "new": NEW}, ...)',
+        )
     if flags := [w for w in words if w.startswith("-") and "--config-dir=" not in w]:
         raise SettingError(
             f"{flags[0]} is a flag of the command and not of the library.",
