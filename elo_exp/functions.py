@@ -4,6 +4,8 @@ import asyncio
 import importlib
 import inspect
 import itertools
+import math
+import numbers
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -34,7 +36,7 @@ def add_version(function: Callable[..., Any], version: str) -> Versioned:
     Parameters
     ----------
     function : callable
-        An entrant or a judge for `compare`.
+        An entrant, a judge or a scorer for `compare`.
     version : str
         Any text, such as `"2"` or a commit.
 
@@ -200,4 +202,35 @@ def read_verdict(result: Any) -> tuple[str, str]:
         return word, "; ".join(filter(None, [reason, share_note]))
     raise SettingError(
         f"A judge's function must return A, B or tie, or the share of A from 0 to 1; got {result!r:.80}."
+    )
+
+
+def read_numbers(result: Any) -> tuple[float | None, dict[str, float | None], str]:
+    """Return the number that a scorer's function gave, or its numbers by name, and the reason. Raises SettingError.
+
+    result  a number; None or NaN if there is no score; or a mapping with numbers by name, and a text as `reason`
+    """
+    if not isinstance(result, Mapping):
+        return _read_number(result, result), {}, ""
+    by_name = dict(result)
+    reason = ""
+    if isinstance(by_name.get("reason"), str):
+        reason = by_name.pop("reason")
+    if not by_name or not all(isinstance(name, str) for name in by_name):
+        raise _build_number_error(result)
+    criteria = {name: _read_number(value, result) for name, value in by_name.items()}
+    return None, criteria, reason
+
+
+def _read_number(value: Any, result: Any) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, numbers.Real):
+        raise _build_number_error(result)
+    return float(value) if math.isfinite(value) else None
+
+
+def _build_number_error(result: Any) -> SettingError:
+    return SettingError(
+        f"A scorer's function must return a number, None, or a dict of numbers by name; got {result!r:.80}."
     )

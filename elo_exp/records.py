@@ -522,6 +522,7 @@ class Score(Record):
 
     judge_score  None, never a number, where the reply cannot be read
     policy       the entrant
+    criteria     the score of each criterion by its name; None if the rubric has no criteria
     """
 
     prompt_id: str
@@ -533,6 +534,8 @@ class Score(Record):
     cache_key: str
     stop_reason: str = "end_turn"  # or why there is no score: refusal, max_tokens, unreadable, missing, ...
     reasoning: str = ""
+    criteria: Mapping[str, float | None] | None = None
+    later = ("criteria",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,6 +111,7 @@ def files_to_read(tmp_path: Path) -> dict[str, list[str]]:
             "entrant.function.version=1",
         ],
         "judge/function": ["judge.function=json:dumps", "judge.version=1"],
+        "scoring/criteria": ["scoring.criteria=[Is it right?]"],
         "recorded": [f"entrant.recorded.path={tmp_path}/responses.jsonl"],
         "trajectories": [f"entrant.trajectories.path={tmp_path}/a.eval"],
         "replay": [f"judge.path={tmp_path}/battles.jsonl"],

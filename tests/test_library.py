@@ -306,12 +306,10 @@ def test_names_are_values_and_never_words(monkeypatch):
 
 
 def test_a_judge_has_no_default():
-    with pytest.raises(TypeError, match="judge"):
-        elo_exp.compare(ANSWERS)  # type: ignore[call-arg]
-    with pytest.raises(
-        elo_exp.UserError,
-        match="judge is not set. Nothing was sent or charged. Choose a judge for 24 judge calls",
-    ):
+    message = "judge is not set. Nothing was sent or charged. Choose a judge for 24 judge calls"
+    with pytest.raises(elo_exp.UserError, match=message):
+        elo_exp.compare(ANSWERS)
+    with pytest.raises(elo_exp.UserError, match=message):
         elo_exp.run(answers=ANSWERS)
     assert not list(Path("outputs").glob("own*"))
 

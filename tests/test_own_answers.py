@@ -161,7 +161,8 @@ def test_prompts_n_draws_by_hash_so_that_more_later_pay_for_the_new_ones_only(tw
          "recorded_dir and answers cannot be combined; got recorded_dir=x."),
         (("answers=[old.csv,new.jsonl]", "+mode.strata.medqa=2"), "mode.strata asks for 2 prompts of source"),
         (("entrant=[claude,base_olmo]",), "study=own has no prompts of its own. Give"),
-        (("answers=[old.csv,new.jsonl]", "experiment=oracle", "~stratum"), "experiment=oracle does not read answers."),
+        (("answers=[old.csv,new.jsonl]", "experiment=oracle", "~stratum"),
+         "experiment=oracle reads answers that are scored already"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_line_and_writes_nothing(two, words, said):

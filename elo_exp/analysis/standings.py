@@ -133,6 +133,11 @@ class Standings:
         boards = self.boards.get(method or self.primary_method or ELO, {})
         return boards.get(dimension)
 
+    @property
+    def mean_boards(self) -> Mapping[str, Leaderboard]:
+        """The leaderboards of mean scores, by dimension; none if nothing was scored."""
+        return self.boards.get(_SCORE_METHOD, {})
+
     def pairs(self, dimension: str) -> list[Difference]:
         """Return the differences on that leaderboard."""
         tested = self.differences.get(self.primary_method or "", ())
@@ -248,7 +253,7 @@ def rate_scores(
     allow_missing: bool,
     at: Sequence[int] = (),
     hat: Sequence[int] = (),
-    scale: Sequence[float] | None = None,
+    scale: Sequence[float] | Mapping[str, Scale | None] | None = None,
 ) -> Standings:
     """Compare mean scores in each dimension, by the tests and rank sets of ratings.
 
@@ -262,8 +267,9 @@ def rate_scores(
         Whether fewer than half of the items may be in common.
     at, hat : sequence of int
         Each k of pass@k, and of pass^k.
-    scale : sequence of float, optional
-        The least and the greatest score; None: 0 and 1, if no score lies outside them.
+    scale : sequence of float or mapping of str to (float, float), optional
+        The least and the greatest score, of all dimensions or by dimension; None: 0 and 1, if no score lies outside
+        them.
 
     Returns
     -------
@@ -279,7 +285,8 @@ def rate_scores(
     scales = dict[str, Scale | None]()
     for name in dict.fromkeys(row.dimension for row in rows):
         dimension_rows = [row for row in rows if row.dimension == name]
-        scales[name] = find_scale(dimension_rows, scale)
+        declared = scale.get(name) if isinstance(scale, Mapping) else scale
+        scales[name] = find_scale(dimension_rows, declared)
         boards = {
             _SCORE_METHOD: mean_scores(
                 name, dimension_rows, allow_missing, scale=scales[name]

@@ -364,7 +364,7 @@ class Rubric(Instructions):
         )
 
 
-def check_dimensions(rubrics: Sequence[Rubric]) -> None:
+def check_dimensions(rubrics: Sequence[Instructions]) -> None:
     """Raise SettingError where two rubrics have one dimension: verdicts could not be told apart."""
     paths: dict[str, str] = {}
     for rubric in rubrics:

@@ -19,7 +19,7 @@ from elo_exp import pipeline
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSource
 from elo_exp.data import bank, conversations, pairing
-from elo_exp.data.scoring import ScoreRubric
+from elo_exp.data.scoring import PointwiseRubric
 from elo_exp.entrants import Entrant, Policy
 from elo_exp.errors import EvidenceError, SettingError
 from elo_exp.experiments.settings import ModeSettings
@@ -134,13 +134,20 @@ def sample_arena(arena: ArenaSource, n: int | None, *, seed: int) -> list[Prompt
 
 def draw_prompts(
     settings: CollectionSettings,
-    rubrics: Sequence[ScoreRubric],
+    rubrics: Sequence[PointwiseRubric],
     *,
     arena: ArenaSource,
     bank_path: Path,
     mode: ModeSettings,
 ) -> list[Prompt]:
-    """Sample prompts that all rubrics apply to. Raises SettingError where there is none."""
+    """Sample prompts that all rubrics apply to. Raises SettingError where there is none, and for rubrics of other scales."""
+    for rubric in rubrics:
+        if rubric.bounds != (0.0, 1.0):
+            raise SettingError(
+                f"experiment=oracle needs scores from 0 to 1, and {rubric.dimension} may give others. If its numbers lie "
+                "between 0 and 1, set:",
+                "  scoring.low=0 scoring.high=1",
+            )
     if settings.prompts == "arena":
         prompts = sample_arena(arena, settings.n_prompts, seed=settings.seed)
     else:
@@ -176,14 +183,14 @@ class Scorer(NamedTuple):
     """Who scores answers, and by which rubric."""
 
     judge: Judge
-    rubric: ScoreRubric
+    rubric: PointwiseRubric
 
 
 class Rater(NamedTuple):
     """The judge or the oracle, its rubric, and the prompts whose answers it rates, by policy."""
 
     judge: Judge
-    rubric: ScoreRubric
+    rubric: PointwiseRubric
     prompt_ids: Mapping[str, Sequence[str]]
 
 
@@ -345,7 +352,7 @@ class Collection:
 
     def _make_queries(
         self, rater: Rater, responses: Responses
-    ) -> tuple[list[Item], ScoreRubric, Judge, Store]:
+    ) -> tuple[list[Item], PointwiseRubric, Judge, Store]:
         """Return the arguments of the scoring stages, with those answers to be rated that exist."""
         prompts = {prompt.prompt_id: prompt for prompt in self.prompts}
         items = [

@@ -1,23 +1,28 @@
 """Which answers are compared with which: from prompts and answers to comparisons by dimension."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from elo_exp.analysis.answer_effort import average_effort
 from elo_exp.analysis.judge_quality import JudgeQuality
 from elo_exp.data import conversations, pairing
 from elo_exp.data.conversations import Extent, ViewSettings
 from elo_exp.data.pairing import Responses
-from elo_exp.data.rubrics import Rubric
+from elo_exp.data.rubrics import Instructions, Rubric
+from elo_exp.data.scoring import PointwiseRubric
+from elo_exp.data.single_answers import list_items
 from elo_exp.experiments.entrant_answers import EntrantAnswers
 from elo_exp.experiments.gate_control import GateControl
 from elo_exp.experiments.prompt_source import PromptSource
 from elo_exp.experiments.shards import select_shard
-from elo_exp.records import Comparison, MissingBattle, Prompt
+from elo_exp.pipeline import Subjects
+from elo_exp.records import Comparison, Item, Judgment, MissingBattle, Prompt, Score
 from elo_exp.report.sentences.check_sentences import conversations as say_conversations
-from elo_exp.report.viewer import Comparisons, Judgments
+from elo_exp.report.viewer import Comparisons
 from elo_exp.store.answer_store import Store
+
+S = TypeVar("S", Comparison, Item, Comparison | Item)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +34,7 @@ class ComparisonDesign:
     shard        i/n: those on a share of the prompts; None: all
     n_opponents  that each entrant meets on a prompt; None: all others
     control      comparisons to be judged beside those of the entrants; None: there are none
+    scorings     rubrics by which single answers are scored
     """
 
     prompt_source: PromptSource
@@ -39,6 +45,12 @@ class ComparisonDesign:
     shard: str | None
     n_opponents: int | None = None
     control: GateControl | None = None
+    scorings: Sequence[PointwiseRubric] = ()
+
+    @property
+    def instructions(self) -> list[Instructions]:
+        """All rubrics, those of pairs first."""
+        return [*self.rubrics, *self.scorings]
 
     def pair(
         self, prompts: Sequence[Prompt], responses: Responses
@@ -56,30 +68,42 @@ class ComparisonDesign:
             for rubric in self.rubrics
         }
 
+    def pose_singly(
+        self, prompts: Sequence[Prompt], responses: Responses
+    ) -> dict[str, list[Item]]:
+        """Put each answer to the judge by itself, by the dimension of the scoring."""
+        return {
+            rubric.dimension: list_items(prompts, responses, rubric, self.shown)
+            for rubric in self.scorings
+        }
+
+    def list_subjects(
+        self, prompts: Sequence[Prompt], responses: Responses
+    ) -> Subjects:
+        """Return what a judge is asked about in this shard: comparisons and single answers."""
+        comparisons = self.add_control(self.pair(prompts, responses))
+        return self.select({**comparisons, **self.pose_singly(prompts, responses)})
+
     def add_control(self, comparisons: Comparisons) -> Comparisons:
         """Return the comparisons that a judge is asked about."""
         return self.control.add(comparisons) if self.control else comparisons
 
-    def select(self, comparisons: Comparisons) -> Comparisons:
-        """Return the comparisons that a judge is asked about in this shard.
-
-        All queries on a prompt belong to one shard.
-        """
-        selected = self.add_control(comparisons)
+    def select(self, subjects: Mapping[str, Sequence[S]]) -> Mapping[str, Sequence[S]]:
+        """Select the subjects of this shard. All queries on a prompt belong to one shard."""
         if self.shard is None:
-            return selected
+            return subjects
         prompts = self.prompt_source.select()
         ids = {prompt.prompt_id for prompt in select_shard(prompts, self.shard)}
         return {
-            dimension: [c for c in pairs if c.prompt_id in ids]
-            for dimension, pairs in selected.items()
+            dimension: [subject for subject in group if subject.prompt_id in ids]
+            for dimension, group in subjects.items()
         }
 
-    def assume(self, store: Store, *, at_least: bool = False) -> Comparisons:
-        """Return the comparisons by which a plan reckons; no model is asked."""
+    def assume(self, store: Store, *, at_least: bool = False) -> Subjects:
+        """Return what a judge would be asked about, by which a plan reckons; no model is asked."""
         prompts = self.prompt_source.repeat()
         responses = self.answers.assume(prompts, store, at_least=at_least)
-        return self.select(self.pair(prompts, responses))
+        return self.list_subjects(prompts, responses)
 
     def list_unanswered(
         self, responses: Responses, comparisons: Comparisons
@@ -109,7 +133,7 @@ class ComparisonDesign:
         answers = [
             response for by_slot in responses.values() for response in by_slot.values()
         ]
-        showings = [rubric.merge_settings(self.shown) for rubric in self.rubrics]
+        showings = [rubric.merge_settings(self.shown) for rubric in self.instructions]
         return conversations.count_extent(prompts, answers, showings)
 
     def describe_conversations(self, store: Store) -> list[str]:
@@ -124,7 +148,7 @@ class ComparisonDesign:
         self,
         judge_model: str,
         responses: Responses,
-        judgments: Judgments,
+        judgments: Mapping[str, Sequence[Judgment | Score]],
         quality: Sequence[JudgeQuality],
     ) -> dict[str, Any]:
         """Collect what the manifest says about prompts, answers and judge."""
@@ -145,7 +169,7 @@ class ComparisonDesign:
             "judge_model": judge_model,
             "entrants": list(self.answers.entrants),
             "rubric_versions": {
-                rubric.dimension: rubric.version for rubric in self.rubrics
+                rubric.dimension: rubric.version for rubric in self.instructions
             },
             "bank_size": self.prompt_source.n_known,
             "selected_prompt_count": len(prompt_ids),

@@ -16,7 +16,8 @@ from elo_exp.analysis.gate_checks import refuse_broken_checks
 from elo_exp.data import answer_joins, identical_answers
 from elo_exp.data.bank import PromptBank
 from elo_exp.data.pairing import Responses
-from elo_exp.data.rubrics import Rubric, check_dimensions
+from elo_exp.data.rubrics import Instructions, Rubric, check_dimensions
+from elo_exp.data.scoring import PointwiseRubric
 from elo_exp.entrants import Entrant
 from elo_exp.errors import SettingError
 from elo_exp.experiments import Context, Experiment, HasInputFiles, Report
@@ -185,12 +186,22 @@ class ComparisonExperiment(EntrantExperiment):
         if all(run.scope.is_baseline for run in runs):
             return opening_line.BASELINE_LINE
         cap = self.judging.budget_usd
-        return describe_opening(self.judges, self.rubrics, self.study, cap)
+        return describe_opening(self.judges, self.instructions, self.study, cap)
 
     @property
     def rubrics(self) -> list[Rubric]:
-        """The rubrics in the order of the command."""
+        """The rubrics of pairs in the order of the command."""
         return list(self.rubric.values())
+
+    @property
+    def scorings(self) -> Sequence[PointwiseRubric]:
+        """The rubrics by which single answers are scored; none by default."""
+        return ()
+
+    @property
+    def instructions(self) -> list[Instructions]:
+        """All rubrics, those of pairs first."""
+        return [*self.rubrics, *self.scorings]
 
     @cached_property
     def n_draws(self) -> int:
@@ -236,6 +247,7 @@ class ComparisonExperiment(EntrantExperiment):
             shown=self.judging.shown,
             limit_pairs=self.judging.limit_pairs,
             shard=self.shard,
+            scorings=self.scorings,
         )
 
     @cached_property
@@ -247,6 +259,7 @@ class ComparisonExperiment(EntrantExperiment):
                 judge=judge,
                 called=names[name],
                 rubrics=[*map(judge.instruct, self.rubrics)],
+                scorings=[*map(judge.instruct, self.scorings)],
                 options=self.judging,
                 settings=self.judging_settings,
                 entrants=self.entrant,
@@ -319,7 +332,7 @@ class PairwiseExperiment(ComparisonExperiment):
         self.judging_plan.check(self.prompt_source.repeat(), store, is_plan=self.plan)
         judge, *_ = self.judges.values()
         bank_path = self.prompts.bank_path
-        warn_of_foreign_bank(self.study, bank_path, judge, self.rubrics, context)
+        warn_of_foreign_bank(self.study, bank_path, judge, self.instructions, context)
         self._offer_references(judge)
         if not self.plan:
             return None
@@ -354,16 +367,16 @@ class PairwiseExperiment(ComparisonExperiment):
 
     def _check_rubrics(self) -> None:
         """Raise SettingError for no rubrics, and for two of one dimension; warn of rubrics that judge nothing."""
-        if not self.rubric:
+        if not self.instructions:
             raise SettingError.no_value(
                 "rubric",
                 needed_for="The judge",
                 value="at least one rubric",
                 example="'rubric=[preference]'",
             )
-        check_dimensions(self.rubrics)
+        check_dimensions(self.instructions)
         prompts = self.prompt_source.select()
-        for rubric in self.rubrics:
+        for rubric in self.instructions:
             if not any(map(rubric.applies_to, prompts)):
                 logger.warning(
                     "warning: rubric %s: no prompt has a gold_answer, so it judges nothing. Leave "
@@ -374,8 +387,12 @@ class PairwiseExperiment(ComparisonExperiment):
     def _offer_references(self, judge: Judge) -> None:
         """Say of prompts of any kind that they have references, where no rubric shows them."""
         is_open = self.study is not None and self.study.bank_path is None
-        is_shown = any(rubric.needs_reference for rubric in self.rubrics)
-        if not is_open or is_shown or not judge.receives_instructions:
+        is_shown = any(rubric.needs_reference for rubric in self.instructions)
+        if (
+            not (is_open and self.rubrics)
+            or is_shown
+            or not judge.receives_instructions
+        ):
             return
         prompts = self.prompt_source.select()
         if n := sum(prompt.gold_answer is not None for prompt in prompts):
@@ -385,7 +402,7 @@ class PairwiseExperiment(ComparisonExperiment):
         self, comparisons: Comparisons, store: Store, shard: str
     ) -> Report:
         """Judge the comparisons of a shard of the prompts, and report the number of verdicts."""
-        share = self.design.select(comparisons)
+        share = self.design.select(self.design.add_control(comparisons))
         self.judge_run.judge_pairs(share, store)
         n_made, n_stored = store.usage.judge_calls, store.usage.verdicts_stored
         stored_note = f", {n_stored:,} from cache" if n_stored else ""
@@ -404,7 +421,7 @@ def warn_of_foreign_bank(
     study: Study | None,
     bank_path: str | None,
     judge: Judge,
-    rubrics: Sequence[Rubric],
+    rubrics: Sequence[Instructions],
     context: Context,
 ) -> None:
     """Warn of prompts that the study's header was not written for, unless the command names the study."""

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from elo_exp.api.costs import Budget
-from elo_exp.data.rubrics import Rubric
+from elo_exp.data.rubrics import Instructions
 from elo_exp.errors import SettingError, UserError
 from elo_exp.experiments import ONLY_JUDGE
 from elo_exp.experiments.settings import Study
@@ -138,7 +138,7 @@ def require_judge(
 
 def describe_opening(
     judges: Mapping[str, Judge],
-    rubrics: Sequence[Rubric],
+    rubrics: Sequence[Instructions],
     study: Study | None,
     cap: float,
 ) -> str:

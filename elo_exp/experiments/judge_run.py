@@ -9,14 +9,15 @@ from elo_exp.analysis.conclusions import Scope
 from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.analysis.families import JudgeFamily
 from elo_exp.data.identical_answers import EqualAnswers
-from elo_exp.data.rubrics import Rubric
+from elo_exp.data.rubrics import Instructions, Rubric
+from elo_exp.data.scoring import PointwiseRubric
 from elo_exp.entrants import Entrant
 from elo_exp.errors import SettingError
 from elo_exp.experiments.settings import JudgingOptions
 from elo_exp.experiments.stored_audits import load_stored_audits
 from elo_exp.judges import ApiJudge, Judge, NoJudge
-from elo_exp.pipeline import JudgingSettings, Plan
-from elo_exp.records import Judgment
+from elo_exp.pipeline import JudgingSettings, Plan, Subjects
+from elo_exp.records import Item, Judgment, Score
 from elo_exp.report.sentences.check_sentences import describe_same_family_plan
 from elo_exp.report.viewer import Comparisons
 from elo_exp.store.answer_store import Store
@@ -27,6 +28,7 @@ class JudgeRun:
     """A judge with everything that it is asked by.
 
     called         its name in verdicts and battles
+    scorings       rubrics by which it scores single answers
     family_hints   further names of the models of entrants, by entrant
     compares_equal whether it may be paid for entrants whose answers are all equal
     """
@@ -39,6 +41,12 @@ class JudgeRun:
     entrants: Mapping[str, Entrant]
     family_hints: Mapping[str, Sequence[str]] = field(default_factory=dict)
     compares_equal: bool
+    scorings: Sequence[PointwiseRubric] = ()
+
+    @property
+    def instructions(self) -> list[Instructions]:
+        """All rubrics, those of pairs first."""
+        return [*self.rubrics, *self.scorings]
 
     @property
     def scope(self) -> Scope:
@@ -113,10 +121,16 @@ class JudgeRun:
         if not isinstance(self.judge, NoJudge):  # by whose key it looks for the models
             self.load_audits(store)
 
-    def make_plan(self, comparisons: Comparisons, store: Store) -> Plan:
+    def make_plan(self, subjects: Subjects, store: Store) -> Plan:
         """Plan what the judge would be asked, and what that costs."""
-        return pipeline.plan_pairs(
-            comparisons, self.rubrics, self.judge, store, self.settings
+        return pipeline.plan_judging(
+            subjects, self.instructions, self.judge, store, self.settings
+        )
+
+    def plan_anew(self, subjects: Subjects) -> Plan:
+        """Plan the same calls as if nothing were stored."""
+        return pipeline.plan_anew(
+            subjects, self.instructions, self.judge, self.settings
         )
 
     def judge_pairs(
@@ -135,11 +149,20 @@ class JudgeRun:
             name=self.called,
         )
 
-    def preflight(self, comparisons: Comparisons, store: Store) -> None:
+    def score_answers(
+        self, items: Sequence[Item], rubric: PointwiseRubric, store: Store
+    ) -> list[Score]:
+        """Have answers scored one by one, and return their scores in order."""
+        scores = pipeline.score_responses(
+            items, rubric, self.judge, store, self.settings
+        )
+        return [replace(score, judge_model=self.called) for score in scores]
+
+    def preflight(self, subjects: Subjects, store: Store) -> None:
         """Look for the judge's key, before the run has a folder, if known answers still lack a verdict."""
         judge = self.paid_judge
         if judge and not pipeline.has_all_replies(
-            comparisons, self.rubrics, self.judge, store, self.settings
+            subjects, self.instructions, self.judge, store, self.settings
         ):
             judge.preflight()
 

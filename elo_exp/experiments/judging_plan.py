@@ -39,8 +39,8 @@ class JudgingPlan:
 
     def make_plans(self, store: Store, *, at_least: bool = False) -> list[Plan]:
         """Plan what each judge would be asked, and cost. Raises SettingError for two that are one."""
-        comparisons = self.design.assume(store, at_least=at_least)
-        plans = [run.make_plan(comparisons, store) for run in self.judge_runs.values()]
+        subjects = self.design.assume(store, at_least=at_least)
+        plans = [run.make_plan(subjects, store) for run in self.judge_runs.values()]
         if self.is_single:
             return plans
         judges = {name: run.judge for name, run in self.judge_runs.items()}
@@ -84,10 +84,10 @@ class JudgingPlan:
         self, judge_run: JudgeRun, judges: Sequence[Judge], *, store: Store
     ) -> list[Plan]:
         """Plan what each judge that is offered in the place of another would cost."""
-        comparisons = self.design.assume(store)
+        subjects = self.design.assume(store)
         return [
-            pipeline.plan_pairs(
-                comparisons, self.design.rubrics, judge, store, judge_run.settings
+            pipeline.plan_judging(
+                subjects, judge_run.instructions, judge, store, judge_run.settings
             )
             for judge in judges
         ]
@@ -114,8 +114,8 @@ class JudgingPlan:
         known_responses = self.design.answers.find_known(prompts, store)
         if pair := self._find_known_waste([judge_run], prompts, known_responses, store):
             raise EvidenceError(*refuse_equal_answers(pair))
-        known_comparisons = self.design.pair(prompts, known_responses)
-        judge_run.preflight(self.design.select(known_comparisons), store)
+        known_subjects = self.design.list_subjects(prompts, known_responses)
+        judge_run.preflight(known_subjects, store)
 
     def describe_equal_answers(self, store: Store) -> list[str]:
         """Describe, before money is spent, which entrants gave the same answers, as far as they are known."""

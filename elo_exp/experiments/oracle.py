@@ -16,7 +16,7 @@ import numpy as np
 from elo_exp import pipeline
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSource
-from elo_exp.data.scoring import ScoreRubric
+from elo_exp.data.scoring import PointwiseRubric
 from elo_exp.errors import SettingError
 from elo_exp.estimators import Estimator
 from elo_exp.experiments import Context, Report
@@ -68,8 +68,8 @@ class Oracle(EntrantExperiment):
 
     judge: Judge | None
     oracle_judge: Judge | None
-    scoring: ScoreRubric | None
-    oracle_scoring: ScoreRubric | None
+    scoring: PointwiseRubric | None
+    oracle_scoring: PointwiseRubric | None
     estimator: dict[str, Estimator]
     arena: ArenaSource
     oracle: OracleSettings

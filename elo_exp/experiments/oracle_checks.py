@@ -28,8 +28,10 @@ def check_inputs(answers: object, estimators: Collection[str]) -> None:
     """Raise SettingError for answer files, which the oracle does not read, and for no estimator."""
     if answers:
         raise SettingError(
-            "experiment=oracle does not read answers. Give the answers of the policies with one of these "
-            "(docs/oracle.md):",
+            "experiment=oracle reads answers that are scored already, and no other answer files. To have a judge score "
+            "these answers, leave out experiment=oracle and add:",
+            "  scoring=score judge=sonnet",
+            "For answers with scores, give one of these (docs/oracle.md):",
             "  oracle.logged=FILE",
             "  oracle.fresh_dir=FILE",
         )

@@ -248,7 +248,7 @@ class PlacementRun:
             assumed_responses |= pipeline.assume_responses(
                 *task, self.store, allow_missing=allow_missing, at_least=at_least
             )
-        return pipeline.plan_pairs(
+        return pipeline.plan_judging(
             self._compare(entered, assumed_responses),
             [self.rubric],
             self.judge,

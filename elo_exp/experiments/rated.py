@@ -22,9 +22,12 @@ from elo_exp.report import (
     artifacts,
     judges_page,
     page,
+    scores_console,
+    scores_files,
     tournament_console,
     tournament_page,
 )
+from elo_exp.report.scores_section import SingleScores
 from elo_exp.report.standings_view import build_view
 from elo_exp.report.viewer import Comparisons, Judgments
 
@@ -68,12 +71,14 @@ def report_standings(
     comparisons: Comparisons | None = None,
     judgments: Judgments | None = None,
     follow_up: str | None = None,
+    scored: SingleScores | None = None,
 ) -> Report:
     """Write what every experiment leaves that ends in ratings, and report it.
 
     scope                   whose verdicts the battles are
     n_seen                  verdicts that had been looked at under another design
     comparisons, judgments  by dimension, where page and tracker are to show them
+    scored                  what page and console show of answers that were scored one by one
     """
     standings = add_conclusions(standings, scope, quality=quality, n_seen=n_seen)
     texts = (comparisons, judgments) if context.with_texts else ()
@@ -89,22 +94,35 @@ def report_standings(
 
         return ratings.plots(standings)
 
+    metrics = artifacts.list_final_metrics(standings, dimensions, quality)
+    artifact_paths = [
+        *written,
+        *artifacts.write_standings(context.run_dir, standings),
+    ]
+    text = tournament_console.format_console(view)
+    if scored:
+        text = "\n\n".join(filter(None, [text, scores_console.format_scores(scored)]))
+        artifact_paths.append(scores_files.write_scores(context.run_dir, scored))
+        metrics = {**scores_files.list_metrics(scored), **metrics}
+        tables |= scores_files.list_tables(scored)
     return Report(
         headline=gap,
         headline_is="headline/gap",
-        text=tournament_console.format_console(view),
+        text=text,
         follow_up=follow_up,
         facts={
             **facts,
             **count_matches_played(standings),
             "headline_std_error": std_error,
         },
-        artifacts=[*written, *artifacts.write_standings(context.run_dir, standings)],
-        metrics=artifacts.list_final_metrics(standings, dimensions, quality),
+        artifacts=artifact_paths,
+        metrics=metrics,
         tables=tables,
         traces=artifacts.list_running_means(standings),
         figures=figures,
-        page=page.make_page_renderer(partial(tournament_page.build_document, view)),
+        page=page.make_page_renderer(
+            partial(tournament_page.build_document, view, scores=scored)
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from elo_exp import pipeline
 from elo_exp.analysis.conclusions.tournament_conclusion import add_conclusions
 from elo_exp.analysis.standings import Standings
 from elo_exp.data.pairing import Responses
+from elo_exp.data.scoring import PointwiseRubric
 from elo_exp.errors import SettingError
 from elo_exp.experiments import Context, Report
 from elo_exp.experiments.comparison_design import ComparisonDesign
@@ -22,6 +23,7 @@ from elo_exp.experiments.rated import (
     report_standings,
     supports_joint_board,
 )
+from elo_exp.experiments.scoring_run import ScoringResult, ScoringRun, check_scoring
 from elo_exp.experiments.stored_audits import suggest_audit_command
 from elo_exp.experiments.tournament_run import (
     TournamentJudgingOptions,
@@ -50,11 +52,13 @@ _DEMO_FOLLOW_UP = (
 class Tournament(PairwiseExperiment):
     """A tournament with one judge, or with several: each judges all of it by itself.
 
+    scoring     rubrics by which each answer is scored by itself; rubric={}: no pair is compared
     stratum     column of the bank by whose values ratings are compared; None: none
     sweep_pair  whose difference a sweep draws; None: the two best
     """
 
     judging: TournamentJudgingOptions
+    scoring: dict[str, PointwiseRubric]
     elo: EloMethod
     rating: dict[str, RatingMethod]
     stratum: str | None
@@ -78,8 +82,13 @@ class Tournament(PairwiseExperiment):
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
         if self.is_single:
-            return list_metric_names(self.rating)
+            methods = [*self.rating, *(["mean_score"] if self.scoring else [])]
+            return list_metric_names(methods)
         return {"judges": judges_page.JUDGE_METRIC_NAMES}
+
+    @property
+    def scorings(self) -> Sequence[PointwiseRubric]:
+        return list(self.scoring.values())
 
     @cached_property
     def design(self) -> ComparisonDesign:
@@ -101,7 +110,22 @@ class Tournament(PairwiseExperiment):
             for name, judge_run in self.judge_runs.items()
         }
 
+    @property
+    def scoring_run(self) -> ScoringRun:
+        """The only judge, which scores answers one by one."""
+        return ScoringRun(
+            judge_run=self.judge_run,
+            design=self.design,
+            allow_missing=self.allow_missing,
+        )
+
     def check_settings(self, context: Context) -> None:
+        if self.scoring:
+            check_scoring(
+                self.judge_runs,
+                shard=self.shard,
+                looks=self.judging.looks,
+            )
         if not self.is_single:
             self._refuse_several_judges()
         if self.sweep_pair is not None and len(set(self.sweep_pair)) != 2:
@@ -172,7 +196,7 @@ class Tournament(PairwiseExperiment):
                 "  judge.judge_model=NAME",
             )
         text = super().dry_run(context)
-        if text is None or not self.is_single:
+        if text is None or not self.is_single or not self.rubric:
             return text
         (run,) = self.tournament_runs.values()
         return "\n".join([text, *describe_pilot(run, context.store)])
@@ -180,10 +204,16 @@ class Tournament(PairwiseExperiment):
     def conclude(
         self, context: Context, responses: Responses, comparisons: Comparisons
     ) -> Report:
+        scored = None
+        if self.scoring:
+            self.judging_plan.make_whole_plan(context.store).check(context.store)
+            scored = self.scoring_run.score_and_rate(context.store, responses)
+            if not self.rubric:
+                return self.scoring_run.report(context, responses, scored)
         if self.is_single:
             (run,) = self.tournament_runs.values()
             result = run.judge_and_rate(context.store, responses, comparisons)
-            return self._report_judge(context, run, responses, result)
+            return self._report_judge(context, run, responses, result, scored)
         self.judging_plan.make_whole_plan(context.store).check(context.store)
         by_judge, reports = dict[str, Standings](), dict[str, Report]()
         for name, run in self.tournament_runs.items():
@@ -205,6 +235,7 @@ class Tournament(PairwiseExperiment):
         run: TournamentRun,
         responses: Responses,
         result: TournamentResult,
+        scored: ScoringResult | None = None,
     ) -> Report:
         """Write what one judge's tournament leaves, and report it."""
         judge = run.judge_run.judge
@@ -224,14 +255,22 @@ class Tournament(PairwiseExperiment):
             facts={**facts, "n_seen": result.n_seen},
             quality=result.quality,
             follow_up=follow_up,
-            written=artifacts.write_judging(
-                context.run_dir,
-                responses=responses,
-                comparisons=result.comparisons,
-                judgments=result.judgments,
-            ),
+            written=[
+                *artifacts.write_judging(
+                    context.run_dir,
+                    responses=responses,
+                    comparisons=result.comparisons,
+                    judgments=result.judgments,
+                ),
+                *(scored.write_scores(context.run_dir) if scored else ()),
+            ],
             comparisons=result.comparisons,
             judgments=result.judgments,
+            scored=self.scoring_run.compare_with_pairs(
+                scored, result.standings, responses
+            )
+            if scored
+            else None,
         )
 
     def _report_all(

@@ -10,7 +10,6 @@ from elo_exp.analysis import standings
 from elo_exp.analysis.diagnosis import Diagnosis
 from elo_exp.analysis.judge_quality import JudgeQuality, judge_quality
 from elo_exp.analysis.odd_answers import check_responses
-from elo_exp.analysis.repeated_files import EarlierLook
 from elo_exp.analysis.sequential_tests import Wave, family_wise_alpha, prompt_order
 from elo_exp.analysis.standings import Standings
 from elo_exp.data import battles, pairing
@@ -20,11 +19,12 @@ from elo_exp.data.pairing import Responses
 from elo_exp.experiments.comparison_design import ComparisonDesign
 from elo_exp.experiments.judge_run import JudgeRun
 from elo_exp.experiments.settings import JudgingOptions
+from elo_exp.experiments.shown_pairs import KeysByPair, record_shown_pairs
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.records import Judgment, MissingBattle, make_fingerprint
 from elo_exp.report.viewer import Comparisons, Judgments
 from elo_exp.store.answer_store import Store
-from elo_exp.store.looks import PairResult, count_queries_seen_before, record_looks
+from elo_exp.store.looks import count_queries_seen_before
 from elo_exp.types import Count
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,9 @@ class TournamentRun:
         if wave:
             rated_standings = standings.apply_looks(rated_standings, wave)
         elif judge_run.scope.kind == "model":
-            earlier_looks = _record_shown_pairs(store, rated_standings, judgments)
+            earlier_looks = record_shown_pairs(
+                store, rated_standings, _list_verdict_keys(judgments)
+            )
         missing = self._find_missing_battles(
             responses, planned_comparisons, comparisons, judgments
         )
@@ -305,40 +307,13 @@ class TournamentRun:
         }
 
 
-def _record_shown_pairs(
-    store: Store,
-    rated_standings: Standings,
+def _list_verdict_keys(
     judgments: Mapping[str, Sequence[Judgment]],
-) -> dict[str, Diagnosis]:
-    """Store that the results of all pairs are shown; return, by dimension, results shown before verdicts were added."""
-    verdicts: dict[tuple[str, frozenset[str]], list[str]] = {}
+) -> KeysByPair:
+    keys: dict[tuple[str, frozenset[str]], list[str]] = {}
     for dimension, dimension_judgments in judgments.items():
         for judgment in dimension_judgments:
             pair = frozenset((judgment.entrant_a, judgment.entrant_b))
-            keys = [verdict.cache_key for verdict in judgment.raw]
-            verdicts.setdefault((dimension, pair), []).extend(keys)
-    leaders = {
-        (dimension, frozenset((d.higher, d.lower))): d.higher
-        for dimension in rated_standings.dimensions
-        for d in rated_standings.pairs(dimension)
-        if d.significant
-    }
-    shown_pairs = [
-        PairResult(verdicts=keys, leader=leaders.get(pair))
-        for pair, keys in verdicts.items()
-    ]
-    earlier_looks: dict[str, list[EarlierLook]] = {}
-    for (dimension, pair), looks in zip(
-        verdicts, record_looks(store, shown_pairs), strict=True
-    ):
-        if looks.n_looks:
-            first, second = sorted(pair)
-            earlier_looks.setdefault(dimension, []).append(
-                EarlierLook(
-                    first=first,
-                    second=second,
-                    n_looks=looks.n_looks,
-                    first_leader=looks.first_leader,
-                )
-            )
-    return {name: {"earlier_looks": looks} for name, looks in earlier_looks.items()}
+            pair_keys = keys.setdefault((dimension, pair), [])
+            pair_keys.extend(verdict.cache_key for verdict in judgment.raw)
+    return keys

@@ -182,7 +182,8 @@ def predicted_and_observed(standings: Standings) -> Plot | None:
     """Draw each pair's win rate against what its ratings predict; none where they must be equal."""
     rows = []
     for dimension, diagnosis in standings.diagnoses.items():
-        if not diagnosis["transitivity"].df:
+        test = diagnosis.get("transitivity")  # of scores there is none
+        if test is None or not test.df:
             continue
         win_shares = pair_shares(standings.battles[dimension])
         for pair in diagnosis["pair_residuals"]:

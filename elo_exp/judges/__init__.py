@@ -50,6 +50,8 @@ class Judge(ABC):
     key_fields   fields of the comparison, beyond the rendered text, that can change a reply
     is_instant   replies take no time: many are committed together, and no other process waits for them
     is_recorded  replies are those of others, which are in files
+    answers_criteria  it can answer the yes/no criteria of a scoring
+    gives_numbers  it scores an answer by numbers of its own, and reads no rubric
     """
 
     required_attributes = ("model",)
@@ -57,6 +59,8 @@ class Judge(ABC):
     key_fields: tuple[str, ...] = ()
     is_instant = False
     is_recorded = False
+    answers_criteria = True
+    gives_numbers = False
 
     @abstractmethod
     def answer(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:

@@ -1,18 +1,20 @@
-"""A judge that is a function of Python: it gets a prompt and two answers, and names the better one."""
+"""A judge that is a function of Python: of two answers it names the better one, to a single answer it gives a number."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from elo_exp import functions
-from elo_exp.errors import SettingError
 from elo_exp.judges import Judge
-from elo_exp.records import Comparison, JudgeReply, JudgeRequest
+from elo_exp.records import Item, JudgeReply, JudgeRequest
 from elo_exp.types import CacheKey, Count, JudgeKind
 
 
 @dataclass(kw_only=True)
 class FunctionJudge(Judge):
-    """function         module:function; it gets a prompt and the answers A and B, and returns A, B, tie or the share of A
+    """function         module:function; it gets a prompt and the answers A and B, and returns A, B, tie or the share of A.
+                     With scoring=number it gets a prompt and an answer, and returns a number or several by name
     version          stored verdicts of another version are not used
     run_scope        without a version: the run whose stored verdicts are used
     max_concurrency  calls at a time
@@ -24,6 +26,9 @@ class FunctionJudge(Judge):
     version: str | None
     run_scope: str | None
     max_concurrency: Count
+
+    answers_criteria = False
+    gives_numbers = True
 
     def check(self) -> None:
         functions.find_function(self.function, "judge.function")
@@ -39,21 +44,29 @@ class FunctionJudge(Judge):
 
     def answer(self, requests: Sequence[JudgeRequest]) -> Iterator[JudgeReply]:
         function = functions.find_function(self.function, "judge.function")
-        if any(request.scale is not None for request in requests):
-            raise SettingError(
-                "A judge that is a function compares two answers, and the rubric asks it for a score. Choose another rubric."
-            )
         for request, result in functions.call_each(
             function,
             requests,
             _list_arguments,
             max_concurrency=self.max_concurrency,
         ):
+            if isinstance(request.subject, Item):
+                yield _make_number_reply(request, result)
+                continue
             verdict, reason = functions.read_verdict(result)
             yield request.reply(verdict, reason=reason)
 
 
-def _list_arguments(request: JudgeRequest) -> tuple[str, str, str]:
+def _list_arguments(request: JudgeRequest) -> tuple[str, ...]:
     subject = request.subject
-    assert isinstance(subject, Comparison)
+    if isinstance(subject, Item):
+        return subject.prompt_text, subject.response_text
     return subject.prompt_text, subject.response_a, subject.response_b
+
+
+def _make_number_reply(request: JudgeRequest, result: Any) -> JudgeReply:
+    """Return the numbers of a function as `NumberRubric` reads them."""
+    score, criteria, reason = functions.read_numbers(result)
+    numbers = {"criteria": criteria} if criteria else {"score": score}
+    text = json.dumps({"reason": reason, **numbers})
+    return JudgeReply(key=request.key, text=text, **request.names)

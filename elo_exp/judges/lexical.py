@@ -71,6 +71,7 @@ class LexicalJudge(Judge):
     model = LEXICAL_MODEL
     key_fields = ("prompt_id",)  # for the draw of the position effect
     is_instant = True
+    answers_criteria = False
 
     def cache_key(self) -> CacheKey:
         settings = dataclasses.asdict(self)

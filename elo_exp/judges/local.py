@@ -45,6 +45,8 @@ class LocalJudge(ModelSettings, Judge):
     lead: str
     batch_size: Count
 
+    answers_criteria = False
+
     def __post_init__(self) -> None:
         refuse_quantised_merge(self.adapters, self.load_kwargs)
 

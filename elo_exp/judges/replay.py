@@ -171,6 +171,7 @@ class ReplayJudge(Judge):
     key_fields = ("prompt_id", "entrant_a", "entrant_b")
     is_instant = True
     is_recorded = True
+    answers_criteria = False
 
     def __post_init__(self) -> None:
         self.model = self.judge_model or "replay"

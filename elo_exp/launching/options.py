@@ -21,7 +21,7 @@ GROUPS = {
     "rating": "Which ratings are computed next to Elo; several.",
     "elo": "How Elo is averaged over match orders.",
     "arena": "Which human battles a model is placed among.",
-    "scoring": "What the judges of experiment=oracle are asked of one answer.",
+    "scoring": "What a judge is asked of one answer: scoring=score, or with pairs 'scoring=[pairwise,score]'.",
     "estimator": "How experiment=oracle estimates the value of a policy; several.",
     "tracker": "Where runs are logged.",
     "sweep": "Named sweeps, for -m.",

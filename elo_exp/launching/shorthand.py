@@ -3,6 +3,8 @@
     old.csv new.jsonl judge=sonnet        answers=["old.csv","new.jsonl"] study=own mode=own judge=sonnet
     experiment=gate old.csv new.jsonl     experiment=gate gate.baseline="old.csv" answers=["new.jsonl"]
     battles.jsonl elo.k=8                 experiment=rate battles=["battles.jsonl"] elo.k=8
+    scoring=[pairwise,score]              +scoring@scoring.score=score
+    scoring=score                         rubric=[] +scoring@scoring.score=score
     prompts=bank.jsonl 'entrant=[hf:a/b]' prompts.bank_path="bank.jsonl" 'entrant=[]' +entrant@entrant.b=...
 
 A name of a file is a value: no variable in it is resolved.
@@ -35,6 +37,11 @@ from elo_exp.launching.quoting import (
     shorten_word,
     split_at_commas,
     strip_quotes,
+)
+from elo_exp.launching.scoring_words import (
+    EXPERIMENTS_WITH_SCORINGS,
+    check_scorings,
+    expand_scorings,
 )
 from elo_exp.launching.setting_names import (
     add_names_to_type,
@@ -85,6 +92,8 @@ def expand_shorthand(words: Sequence[str]) -> list[str]:
     _refuse_judges(flags, settings)
     _refuse_unplaced(flags, settings)
     experiment = _find_experiment(settings)
+    if experiment in EXPERIMENTS_WITH_SCORINGS:
+        check_scorings(settings, flags)
     settings = [
         expanded
         for word in settings
@@ -183,6 +192,8 @@ def _expand_word(
         yield from _expand_arenas(word)
     elif name == "judge":
         yield from expand_judges(word, flags)
+    elif name == "scoring" and experiment in EXPERIMENTS_WITH_SCORINGS:
+        yield from expand_scorings(value)
     elif name in ("prompts", "prompts.bank_path") and value and value[0] not in "{[":
         path = strip_quotes(value)
         # Not several of a sweep, a variable or an address
@@ -513,6 +524,7 @@ def _refuse_flags(flags: Sequence[str], other_words: Sequence[str]) -> None:
 
 def _refuse_lists(settings: Sequence[str]) -> None:
     """Raise SettingError for several options of a group that takes one."""
+    experiment = _find_experiment(settings)
     for word in settings:
         name, _, value = word.partition("=")
         options = re.fullmatch(r"\[([\w.,/ -]*)\]", value)
@@ -521,6 +533,8 @@ def _refuse_lists(settings: Sequence[str]) -> None:
             or name in (*LIST_GROUPS, "arena")
             or not (CONF / name).is_dir()
         ):
+            continue
+        if name == "scoring" and experiment in EXPERIMENTS_WITH_SCORINGS:
             continue
         choices = options[1].replace(" ", "")
         if "," not in choices:

@@ -177,7 +177,13 @@ def compare(
     | Sequence[File]
     | Mapping[str, Table | Callable[..., Any] | Versioned],
     *words: str,
-    judge: str | Sequence[str] | Mapping[str, str] | Callable[..., Any] | Versioned,
+    judge: str
+    | Sequence[str]
+    | Mapping[str, str]
+    | Callable[..., Any]
+    | Versioned
+    | None = None,
+    scorer: Callable[..., Any] | Versioned | None = None,
     prompts: Table | Sequence[str] | None = None,
     budget_usd: float | None = None,
     out: File | None = None,
@@ -186,7 +192,8 @@ def compare(
 ) -> Run:
     """Let a judge compare answers that already exist, and rate the models that gave them.
 
-    The judge sees each pair of answers twice, with the answers in both orders.
+    The judge sees each pair of answers twice, with the answers in both orders. With `scoring="score"`, it scores each
+    answer once instead, and the mean scores are compared.
 
     Parameters
     ----------
@@ -201,6 +208,9 @@ def compare(
         compares only words. Several judges are a list, or a dict that names them: `{"low": "haiku", "high": "opus"}`.
         A function gets a prompt and the answers A and B. It returns "A", "B" or "tie", the share
         of A from 0 to 1, or a dict with such a `verdict` and a `reason`.
+    scorer : callable, optional
+        A function that scores single answers, in place of the judge. It gets a prompt and an answer. It returns a
+        number, or a dict of numbers by name, whose mean is the score. None means that there is no score.
     prompts : DataFrame, sequence of dict or str, or path, optional
         The prompts, if the answers do not contain them. Functions need them.
     budget_usd : float, optional
@@ -252,8 +262,21 @@ def compare(
     ... )
     >>> [row["winner"] for row in run.verdicts]
     ['loud', 'loud', 'loud', 'loud']
+
+    Score single answers by a function.
+
+    >>> def names_number(prompt, answer):
+    ...     return any(character.isdigit() for character in answer)
+    >>> run = elo_exp.compare({"old": old, "new": new}, scorer=names_number)
+    >>> [(row["entrant"], row["rating"]) for row in run.leaderboard]
+    [('new', 1.0), ('old', 0.0)]
     """
-    arguments = {"answers": answers, "judge": judge, **settings}
+    arguments = {"answers": answers, "judge": judge, "scorer": scorer, **settings}
+    arguments = {
+        name: value
+        for name, value in arguments.items()
+        if value is not None or name not in ("judge", "scorer")
+    }
     if prompts is not None:
         arguments["prompts"] = prompts
     arguments |= _budget_setting(budget_usd)
@@ -555,7 +578,8 @@ def _write_settings(
 
 def _make_plan_row(judge_plan: Planned, row: PlanRow) -> dict[str, Any]:
     fields = {name: getattr(row, name) for name in _PLAN_COLUMNS}
-    gap = row.detects if judge_plan.what == "verdicts" else math.nan
+    is_of_pairs = judge_plan.what in ("verdicts", "verdicts and scores")
+    gap = row.detects if is_of_pairs and not row.is_scored else math.nan
     return {
         "judge": judge_plan.judge_model,
         **fields,

@@ -1,4 +1,4 @@
-"""Functions given to the library as entrants and as the judge, turned into settings."""
+"""Functions given to the library as entrants, as the judge and as the scorer, turned into settings."""
 
 from __future__ import annotations
 
@@ -58,10 +58,11 @@ def replace_functions(
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Return the words and settings of a command, with settings of parts in place of functions.
 
-    Raises SettingError for functions without prompts.
+    Raises SettingError for functions without prompts, and for a scorer that is no function or stands next to a judge.
     """
     tables, functions = split_functions(settings.get("answers"))
-    if not functions and not is_function(settings.get("judge")):
+    judge, scorer = settings.get("judge"), settings.get("scorer")
+    if not functions and not is_function(judge) and scorer is None:
         return tuple(words), dict(settings)
     names_prompts = "prompts" in settings or any(
         word.startswith("prompts") for word in words
@@ -74,12 +75,15 @@ def replace_functions(
     replaced = {
         name: value
         for name, value in settings.items()
-        if name not in ("answers", "judge")
+        if name not in ("answers", "judge", "scorer")
     }
     if tables is not None:
         replaced["answers"] = tables
-    if settings.get("judge") is not None:
-        replaced |= make_judge_settings(settings["judge"], out)
+    if scorer is not None:
+        _check_scorer(scorer, settings)
+        replaced |= _make_function_judge(scorer, out, "scorer") | {"scoring": "number"}
+    elif judge is not None:
+        replaced |= make_judge_settings(judge, out)
     if not functions:
         return tuple(words), replaced
     return ("entrant=[]", *words), replaced | make_entrant_settings(functions, out)
@@ -89,9 +93,28 @@ def make_judge_settings(judge: Any, out: File | None) -> dict[str, Any]:
     """Return the settings of a judge that is a name or a function."""
     if not is_function(judge):
         return {"judge": judge}
+    return _make_function_judge(judge, out, "judge")
+
+
+def _check_scorer(scorer: Any, settings: Mapping[str, Any]) -> None:
+    """Raise SettingError for a scorer that is no function, and for settings that it replaces."""
+    if not is_function(scorer):
+        raise SettingError(
+            f"scorer must be a function of a prompt and an answer; got {scorer!r:.60}. To have a judge score the answers, "
+            "write:",
+            '  judge="sonnet", scoring="score"',
+        )
+    for name in ("judge", "scoring"):
+        if settings.get(name) is not None:
+            raise SettingError(
+                f"scorer and {name} cannot be combined, as the scorer gives all results. Leave one of them out."
+            )
+
+
+def _make_function_judge(judge: Any, out: File | None, role: str) -> dict[str, Any]:
     function = judge.function if isinstance(judge, Versioned) else judge
     name = re.sub(r"\W", "_", getattr(function, "__name__", "function"))
-    described = _describe(judge, out, "judge")
+    described = _describe(judge, out, role)
     return {
         "judge": "function",
         "judge.model": name,

@@ -166,6 +166,11 @@ class Run:
         return self._list_rows(tables.list_verdicts)
 
     @cached_property
+    def scores(self) -> Rows:
+        """The scores of single answers, a row per answer and rubric: `entrant`, `score`, `criteria`, `reason` and so on."""
+        return self._list_rows(tables.list_scores)
+
+    @cached_property
     def responses(self) -> Rows:
         """The answers, a row per entrant and prompt: `entrant`, `prompt_id`, `response_text` and so on."""
         return self._list_rows(tables.list_responses)

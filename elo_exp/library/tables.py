@@ -102,6 +102,24 @@ def list_responses(files: RunFiles) -> Rows:
     return Rows(_name_entrant(row, "entrant_id") for row in rows)
 
 
+def list_scores(files: RunFiles) -> Rows:
+    """Return a row per rubric, entrant, prompt and draw, with the score of the answer."""
+    return Rows(
+        {
+            "dimension": row.get("dimension"),
+            "entrant": row["policy"],
+            "prompt_id": row["prompt_id"],
+            "draw_idx": row["draw_idx"],
+            "score": row["judge_score"],
+            "criteria": row.get("criteria"),
+            "reason": row["reasoning"],
+            "stop_reason": row["stop_reason"],
+            "judge_model": row["judge_model"],
+        }
+        for row in files.read_rows("scores")
+    )
+
+
 def list_probes(files: RunFiles) -> Rows:
     """Return a row per rubric and test of an audit."""
     return Rows(

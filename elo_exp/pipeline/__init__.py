@@ -21,6 +21,7 @@ from elo_exp.pipeline.generating import (
 )
 from elo_exp.pipeline.judging import (
     JudgingSettings,
+    Subjects,
     check_before_answers,
     collect,
     count_new_queries,
@@ -30,7 +31,8 @@ from elo_exp.pipeline.judging import (
     has_all_replies,
     identify,
     judge_pairs,
-    plan_pairs,
+    plan_anew,
+    plan_judging,
     plan_replies,
     plan_scores,
     read_other_judgments,

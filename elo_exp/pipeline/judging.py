@@ -11,8 +11,8 @@ from typing import Any
 
 from elo_exp.api.jobs import Completion, Job, Message
 from elo_exp.data.pairing import choose_orders, reconcile
-from elo_exp.data.rubrics import Rubric
-from elo_exp.data.scoring import ScoreRubric
+from elo_exp.data.rubrics import Instructions, Rubric
+from elo_exp.data.scoring import PointwiseRubric
 from elo_exp.errors import SettingError, UserError
 from elo_exp.files import utc_now
 from elo_exp.judges import (
@@ -53,6 +53,8 @@ _LOWER_BOUND_NOTE = (
 )
 
 Comparisons = Mapping[str, Sequence[Comparison]]  # by dimension
+# What a judge is asked about: comparisons, and answers that are scored one by one
+Subjects = Mapping[str, Sequence[Comparison | Item]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,14 +118,14 @@ def judge_pairs(
     return _list_judgments(tasks, rubrics)
 
 
-def plan_pairs(
-    comparisons: Comparisons,
-    rubrics: Sequence[Rubric],
+def plan_judging(
+    subjects: Subjects,
+    rubrics: Sequence[Instructions],
     judge: Judge,
     store: Store,
     asking: JudgingSettings = _DEFAULT_ASKING,
 ) -> Plan:
-    """Plan what judge_pairs would ask and pay; makes no paid call.
+    """Plan what judge_pairs and score_responses would ask and pay; makes no paid call.
 
     Of a judge whose model or files are absent no reply counts as stored.
     """
@@ -136,8 +138,12 @@ def plan_pairs(
         identity = JudgeIdentity(
             key="", judge_model=judge.model, key_fields=tuple(judge.key_fields)
         )
-    tasks = _make_tasks(comparisons, rubrics, identity, asking)
-    return plan_replies(_list_queries(tasks), judge, store, asking)
+    requests = _make_requests(subjects, rubrics, identity, asking)
+    is_scored = [isinstance(rubric, PointwiseRubric) for rubric in rubrics]
+    noun = "verdicts"
+    if any(is_scored):
+        noun = "scores" if all(is_scored) else "verdicts and scores"
+    return plan_replies(requests, judge, store, asking, noun=noun)
 
 
 def count_new_queries(
@@ -153,14 +159,14 @@ def count_new_queries(
 
 
 def has_all_replies(
-    comparisons: Comparisons,
-    rubrics: Sequence[Rubric],
+    subjects: Subjects,
+    rubrics: Sequence[Instructions],
     judge: Judge,
     store: Store,
     asking: JudgingSettings = _DEFAULT_ASKING,
 ) -> bool:
-    """Return whether the store has a reply to every query about these comparisons."""
-    return not _find_unstored_keys(comparisons, rubrics, judge, store, asking)
+    """Return whether the store has a reply to every query about these subjects."""
+    return not _find_unstored_keys(subjects, rubrics, judge, store, asking)
 
 
 def read_stored_judgments(
@@ -187,21 +193,31 @@ def estimate_price(
     asking: JudgingSettings = _DEFAULT_ASKING,
 ) -> dict[str, float]:
     """Return what asking the judge about as much again would cost, in dollars by dimension."""
-    tasks = _make_tasks(comparisons, rubrics, identify(judge), asking)
-    priced_plan = make_plan(_list_queries(tasks), judge, (), ())
-    return {row.dimension: row.dollars for row in priced_plan.rows}
+    plan = plan_anew(comparisons, rubrics, judge, asking)
+    return {row.dimension: row.dollars for row in plan.rows}
+
+
+def plan_anew(
+    subjects: Subjects,
+    rubrics: Sequence[Instructions],
+    judge: Judge,
+    asking: JudgingSettings = _DEFAULT_ASKING,
+) -> Plan:
+    """Plan the same calls as if nothing were stored: what each rubric costs, whoever has paid for it."""
+    requests = _make_requests(subjects, rubrics, identify(judge), asking)
+    return make_plan(requests, judge, (), ())
 
 
 def _find_unstored_keys(
-    comparisons: Comparisons,
-    rubrics: Sequence[Rubric],
+    subjects: Subjects,
+    rubrics: Sequence[Instructions],
     judge: Judge,
     store: Store,
     asking: JudgingSettings,
 ) -> set[str]:
     """Return the keys of the queries without a stored reply."""
-    tasks = _make_tasks(comparisons, rubrics, identify(judge), asking)
-    keys = {query.key for query in _list_queries(tasks)}
+    requests = _make_requests(subjects, rubrics, identify(judge), asking)
+    keys = {request.key for request in requests}
     return keys - store.get(JudgeReply, list(keys)).keys()
 
 
@@ -283,19 +299,45 @@ def _make_tasks(
     tasks = []
     for rubric in rubrics:
         for comparison in comparisons[rubric.dimension]:
-            queries = [
-                rubric.request(
-                    comparison,
-                    judge=judge.key,
-                    position_swap=swap,
-                    repeat=repeat,
-                    key_fields=judge.key_fields,
-                )
-                for repeat in range(1 if comparison.is_control else asking.repeats)
-                for swap in choose_orders(comparison, asking.both_orders)
-            ]
+            queries = _make_requests_about(comparison, rubric, judge, asking)
             tasks.append(_Task(comparison, rubric, queries))
     return tasks
+
+
+def _make_requests(
+    subjects: Subjects,
+    rubrics: Sequence[Instructions],
+    judge: JudgeIdentity,
+    asking: JudgingSettings,
+) -> list[JudgeRequest]:
+    return [
+        request
+        for rubric in rubrics
+        for subject in subjects[rubric.dimension]
+        for request in _make_requests_about(subject, rubric, judge, asking)
+    ]
+
+
+def _make_requests_about(
+    subject: Comparison | Item,
+    rubric: Instructions,
+    judge: JudgeIdentity,
+    asking: JudgingSettings,
+) -> list[JudgeRequest]:
+    """Return the queries about a comparison, by repeats and orders, or the one about a single answer."""
+    if isinstance(subject, Item):
+        return [rubric.request(subject, judge=judge.key, key_fields=judge.key_fields)]
+    return [
+        rubric.request(
+            subject,
+            judge=judge.key,
+            position_swap=swap,
+            repeat=repeat,
+            key_fields=judge.key_fields,
+        )
+        for repeat in range(1 if subject.is_control else asking.repeats)
+        for swap in choose_orders(subject, asking.both_orders)
+    ]
 
 
 def _list_queries(tasks: Sequence[_Task]) -> list[JudgeRequest]:
@@ -358,7 +400,7 @@ def _list_judgments(
 
 def score_responses(
     items: Sequence[Item],
-    rubric: ScoreRubric,
+    rubric: PointwiseRubric,
     judge: Judge,
     store: Store,
     asking: JudgingSettings = _DEFAULT_ASKING,
@@ -396,7 +438,7 @@ def score_responses(
 
 def plan_scores(
     items: Sequence[Item],
-    rubric: ScoreRubric,
+    rubric: PointwiseRubric,
     judge: Judge,
     store: Store,
     asking: JudgingSettings = _DEFAULT_ASKING,
@@ -407,7 +449,7 @@ def plan_scores(
 
 
 def count_scored(
-    items: Sequence[Item], rubric: ScoreRubric, judge: Judge, store: Store
+    items: Sequence[Item], rubric: PointwiseRubric, judge: Judge, store: Store
 ) -> int:
     """Count the items with a stored reply."""
     keys = [request.key for request in _make_score_requests(items, rubric, judge)]
@@ -416,7 +458,7 @@ def count_scored(
 
 
 def _make_score_requests(
-    items: Sequence[Item], rubric: ScoreRubric, judge: Judge
+    items: Sequence[Item], rubric: PointwiseRubric, judge: Judge
 ) -> list[JudgeRequest]:
     identity = identify(judge)
     return [

@@ -27,17 +27,30 @@ def plan_table(plan: Plan) -> str:
 
 def _format_rows(plan: Plan) -> str:
     """Format a line for each rubric, and their total."""
-    units = "answers" if plan.what == "scores" else "comparisons"
-    head = _name_columns("rubric", units, is_paid=plan.is_paid)
+    head = _name_columns("rubric", _name_units(plan), is_paid=plan.is_paid)
     lines = [_sum_cells(_row_name(row), row, is_paid=plan.is_paid) for row in plan.rows]
-    if plan.what == "verdicts":
+    if _has_detectable_gap(plan):
         head.append("detectable\ngap")
         for cells, row in zip(lines, plan.rows, strict=True):
-            is_known = math.isfinite(row.detects) and not row.is_control
+            is_known = math.isfinite(row.detects) and not (
+                row.is_control or row.is_scored
+            )
             cells.append(f"{row.detects:.0f}" if is_known else "-")
     if len(lines) > 1:
         lines.append(_sum_cells("total", *plan.rows, is_paid=plan.is_paid))
     return format_table(head, lines)
+
+
+def _name_units(plan: Plan) -> str:
+    """Return the heading of the number of subjects."""
+    if plan.what == "scores":
+        return "answers"
+    is_mixed = plan.what == "verdicts and scores"
+    return "comparisons\nor answers" if is_mixed else "comparisons"
+
+
+def _has_detectable_gap(plan: Plan) -> bool:
+    return plan.what in ("verdicts", "verdicts and scores")
 
 
 def _name_columns(subject: str, units: str, *, is_paid: bool) -> list[str]:
@@ -58,7 +71,7 @@ def plan_of_judges(plans: Mapping[str, Plan]) -> str:
     """
     combined_plan = Plan.of_all([*plans.values()])
     is_paid = combined_plan.is_paid
-    head = _name_columns("judge", "comparisons", is_paid=is_paid)
+    head = _name_columns("judge", _name_units(combined_plan), is_paid=is_paid)
     lines = [
         _sum_cells(name, *plan.rows, is_paid=is_paid) for name, plan in plans.items()
     ]
@@ -118,7 +131,7 @@ def _list_notes(plan: Plan) -> list[str]:
         notes.append(
             f"{_count_calls(n, 'has', 'have')} no reply in the cache and will not be made (judging.stored_only=true)."
         )
-    if plan.what == "verdicts":
+    if _has_detectable_gap(plan):
         notes.append(
             "Detectable gap: the smallest true gap in points that 4 of 5 runs of this size find "
             "(from simulations)."

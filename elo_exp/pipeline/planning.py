@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 _MAX_COUNTED_REQUESTS = 3
 _REDUCE_HINTS = {
     "verdicts": "judging.limit_pairs=N",
-    "scores": "oracle.n_prompts=N",
+    "scores": "prompts.n=N, or oracle.n_prompts=N with experiment=oracle",
+    "verdicts and scores": "prompts.n=N",
     "audit verdicts": "audit.n_prompts=N",
 }
 _CACHE_PHRASES = {"5m": "the 5-minute cache", "1h": "the 1-hour cache"}
@@ -116,12 +117,13 @@ class PlanRow:
     """The queries of one dimension; `stored` to `left_out` count distinct ones.
 
     is_control  whether they are on degraded copies, which check the judge
+    is_scored   whether single answers are scored, and none compared
     """
 
     dimension: str
     n_prompts: int
     n_entrants: int
-    pairs: int  # or, in a plan of scores, responses
+    pairs: int  # or single answers that are scored
     queries: int
     stored: int
     under_way: int  # in batches that have been submitted
@@ -135,6 +137,7 @@ class PlanRow:
     dollars_plain: float = 0.0  # by single messages without a prompt cache
     counted: int = 0  # queries that the API has counted; 0: estimated from the length
     is_control: bool = False
+    is_scored: bool = False
 
     @property
     def shared(self) -> int:
@@ -155,7 +158,7 @@ class PlanRow:
 class Plan:
     """budget_usd  the budget in dollars; None for a judge that is free
     spent_usd   dollars of the budget that this run has spent
-    what        verdicts, scores or audit verdicts
+    what        verdicts, scores, both or audit verdicts
     roles       roles that the prompts of the requests give the judge
     """
 
@@ -279,6 +282,7 @@ def make_plan(
             new=len(new_requests),
             left_out=len(missing) - len(to_ask),
             is_control=is_control,
+            is_scored=isinstance(subjects[0], Item),
             **(estimate_cost(new_requests, paid_judge) if paid_judge else {}),
         )
         rows.append(row)

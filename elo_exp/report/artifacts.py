@@ -128,6 +128,17 @@ def write_plots(run_dir: Path, plots: Sequence[Plot]) -> list[Path]:
     return written
 
 
+def write_responses(run_dir: Path, responses: Responses) -> list[Path]:
+    """Write the responses, a file for each entrant."""
+    return [
+        write_jsonl(
+            run_dir / f"responses/responses_{escape_name(name)}.jsonl",
+            (response.to_dict() for response in by_prompt.values()),
+        )
+        for name, by_prompt in responses.items()
+    ]
+
+
 def write_judging(
     run_dir: Path,
     *,
@@ -136,10 +147,7 @@ def write_judging(
     judgments: Judgments,
 ) -> list[Path]:
     """Write the responses, the comparisons with their texts, and the verdicts."""
-    written = []
-    for name, by_prompt in responses.items():
-        path = run_dir / f"responses/responses_{escape_name(name)}.jsonl"
-        written.append(write_jsonl(path, (r.to_dict() for r in by_prompt.values())))
+    written = write_responses(run_dir, responses)
     all_comparisons = (
         comparison
         for dimension_comparisons in comparisons.values()

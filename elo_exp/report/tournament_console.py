@@ -237,6 +237,8 @@ def _list_labelled_lines(view: StandingsView) -> Iterator[str]:
     judge_entry = "judge", [judge_line]
     if standings.is_scored:
         text = "the items were scored: Elo and other ratings of comparisons are not computed"
+        if any(conclusion.scope.is_pointwise for conclusion in conclusions):
+            text = "each answer was scored by itself: no order, no Elo, and no check of the judge by its verdicts"
         judge_entry = "scores", [text]
     for label, lines in (
         judge_entry,

@@ -55,6 +55,11 @@ from elo_exp.report.provenance import (
     list_made_blocks,
     list_run_bill,
 )
+from elo_exp.report.scores_section import (
+    SingleScores,
+    list_comparison_blocks,
+    list_criteria_tables,
+)
 from elo_exp.report.sentences import (
     check_sentences,
     order_sentences,
@@ -81,8 +86,16 @@ _SCORES_NOTE = (
 _FOOTER = "All numbers, including those of other methods, are in ratings.json next to this page."
 
 
-def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document:
-    """Return the page of a tournament, or of rated battles."""
+def build_document(
+    view: StandingsView,
+    manifest: Mapping[str, Any],
+    *,
+    scores: SingleScores | None = None,
+) -> Document:
+    """Return the page of a tournament, or of rated battles.
+
+    scores  of answers that the judge scored one by one; None if it scored none
+    """
     conclusions, dimensions = view.conclusions, view.dimensions
     headline = _find_title(view) or words.headline(conclusions)
     precision = _find_detectable(view)
@@ -116,6 +129,7 @@ def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document
         lede=_list_lede(view, manifest),
         sections=[
             Section("result", "Result", [Cards(cards), *_list_outcomes(view)]),
+            *(_list_score_sections(scores) if scores else ()),
             *([] if is_of_two else [leaderboard, pairs]),
             Section(
                 "looks",
@@ -148,6 +162,23 @@ def build_document(view: StandingsView, manifest: Mapping[str, Any]) -> Document
         verdict_data=view.texts.island if view.texts else None,
         figures_left_out=FIGURES_SHOWN_AS_TABLES,
     )
+
+
+def _list_score_sections(scores: SingleScores) -> list[Section]:
+    """Return what single answers got: next to a result of pairs, and criterion by criterion."""
+    blocks: list[Block] = []
+    if view := scores.view:
+        cards = [
+            _build_card(view, d, d.conclusion, None, "")
+            for d in view.dimensions
+            if d.conclusion
+        ]
+        whose = Paragraph(words.points(view.conclusions), "facts")
+        blocks = [whose, Cards(cards), *list_comparison_blocks(scores)]
+    return [
+        Section("scores", "Scores of single answers", blocks),
+        Section("criteria", "Criteria", list_criteria_tables(scores)),
+    ]
 
 
 def _find_title(view: StandingsView) -> str | None:

@@ -116,6 +116,7 @@ class Scope(Record):
     source     the file or the arena that votes are from
     gold       how often the judge agrees with labelled pairs; None where no audit has asked it
     is_baseline  whether words were counted in answers of unknown quality: nothing can be found so
+    is_pointwise whether the judge scored answers one by one, and compared none
     """
 
     judge: str | None = None
@@ -126,6 +127,7 @@ class Scope(Record):
     source: str | None = None
     gold: Gold | None = None
     is_baseline: bool = False
+    is_pointwise: bool = False
 
     @property
     def n_counted_prompts(self) -> float | None:

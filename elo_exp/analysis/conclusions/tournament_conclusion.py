@@ -316,10 +316,8 @@ def explain_undecided_lead(
     rivals = [model for model in leader.rivals if model not in identical_models]
     has_no_error = leader.lead is None or leader.lead.significant is None
     if level:
-        yield Reason(
-            name="level",
-            about={"models": level, **_test_equivalence(leader, checks, level_ends)},
-        )
+        equivalence = _test_equivalence(leader, checks, board.unit, level_ends)
+        yield Reason(name="level", about={"models": level, **equivalence})
     elif has_no_error and leader.second not in identical_models:
         yield Reason(name="no_error")
     elif rivals:
@@ -333,9 +331,10 @@ def explain_undecided_lead(
 def _test_equivalence(
     leader: Leader,
     checks: Sequence[Check],
+    unit: str,
     level_ends: tuple[float, float] | None = None,
 ) -> dict[str, Any]:
-    """Test whether entrants with one rating are level, within `margin` rating points.
+    """Test whether entrants with one rating are level, within `margin` rating points; of scores nobody knows a margin.
 
     Two one-sided tests: the 95% interval that is printed is inside the margin (so each is at 2.5%), and so is the one
     with missing results counted against either of the two. A check that stands against "level", as of a judge that
@@ -346,7 +345,8 @@ def _test_equivalence(
     )
     lead, is_equivalent = leader.lead, False
     low, high = (lead.ci_low, lead.ci_high) if lead else (None, None)
-    if len(leader.level) == 1 and low is not None and high is not None:
+    is_tested = unit == "points" and len(leader.level) == 1
+    if is_tested and low is not None and high is not None:
         intervals = [(low, high), level_ends or (low, high)]
         is_inside = all(-margin < a < b < margin for a, b in intervals)
         is_equivalent = is_inside and not any(c.blocks(LEVEL) for c in checks)

@@ -20,18 +20,21 @@ def describe_scope(scope: Scope) -> str:
     scope
         Of the conclusions that the line stands under; `n_prompts` are those that were judged.
     """
+    unit = "scores" if scope.is_pointwise else "points"
     if scope.kind == "words":
-        return "Points count shared words and say nothing about quality."
+        return f"{unit.capitalize()} count shared words and say nothing about quality."
     if scope.kind == "people":
         return (
             f"These points reflect the votes in {scope.source or 'the battles file'}."
         )
+    if scope.kind == "scores" and scope.is_pointwise:
+        return f"The scores are numbers that a function returned ({scope.judge})."
     if scope.kind == "scores":
         return f"The scores are those in {scope.source or 'the file'}."
     prompts = "these prompts" if scope.n_prompts is None else count_prompts(scope)
     agrees = f" {describe_gold_agreement(scope.gold)}" if scope.gold else ""
     return (
-        f"These points reflect the preferences of {scope.judge or 'an unnamed judge'} on {prompts}. Another judge "
+        f"These {unit} reflect the preferences of {scope.judge or 'an unnamed judge'} on {prompts}. Another judge "
         f"may disagree, which the intervals do not cover.{agrees}"
     )
 

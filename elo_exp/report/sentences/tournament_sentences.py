@@ -94,7 +94,8 @@ def describe_worst_case_lead(conclusion: Conclusion) -> str:
         unit=conclusion.effect.unit if conclusion.effect else "points",
         p_value=case.p_holm,
     )
-    return f". With {describe_missing(case)}, it leads by {format_difference(lead)}"
+    missing = _describe_missing_of(conclusion, case)
+    return f". With {missing}, it leads by {format_difference(lead)}"
 
 
 def _describe_control(conclusion: Conclusion) -> str:
@@ -139,7 +140,7 @@ def _counts_words(conclusion: Conclusion) -> bool:
 
 
 def _describe_no_ranking(conclusion: Conclusion, _: str) -> str:
-    is_scored = conclusion.scope.kind == "scores"
+    is_scored = conclusion.scope.kind == "scores" or conclusion.scope.is_pointwise
     condition = "were scored" if is_scored else "are linked by wins and losses"
     return f"no ranking: fewer than two entrants {condition}"
 
@@ -175,10 +176,11 @@ def _format_won_prompts(effect: Effect) -> str:
 
 
 def _describe_few_prompts(conclusion: Conclusion, margin: str) -> str:
-    leader, is_scored = conclusion.subject, conclusion.scope.kind == "scores"
+    scope, leader = conclusion.scope, conclusion.subject
+    is_of_items = scope.kind == "scores" and not scope.is_pointwise
     if conclusion.scope.n_prompts is None:
         return f"{_describe_unnamed_prompts(conclusion)}, {_describe_lead(conclusion, margin)}"
-    prompts = count_prompts(conclusion.scope, "item" if is_scored else "prompt")
+    prompts = count_prompts(conclusion.scope, "item" if is_of_items else "prompt")
     verb = "is" if conclusion.scope.n_prompts == 1 else "are"
     too_few = f"{prompts} {verb} too few to rank the entrants"
     if conclusion.effect is not None and conclusion.effect.value == 0:
@@ -222,12 +224,18 @@ def say_failures(conclusion: Conclusion, margin: str) -> str:
     if case is None:
         why = because(conclusion.reasons[0], conclusion)
         return f"no clear winner: {conclusion.subject} is ahead by {margin}, but {why}"
-    noun = "items" if conclusion.scope.kind == "scores" else "prompts"
+    scope = conclusion.scope
+    is_of_items = scope.kind == "scores" and not scope.is_pointwise
+    noun = "items" if is_of_items else "prompts"
     n_compared = case.n_answered + case.n_empty + case.n_one_order
     scope_text = f"the {n_compared:,} of {case.n_prompts:,} {noun}"
     if case.n_empty:
         scope_text += " that were compared"
-    elif case.n_lacks_leader and not (case.n_lacks_rival or case.n_unjudged):
+    elif (
+        case.n_lacks_leader
+        and not (case.n_lacks_rival or case.n_unjudged)
+        and not scope.is_pointwise
+    ):
         scope_text += " that it answered"
     elif case.n_lacks_leader or case.n_lacks_rival:
         scope_text += " on which nothing is missing"
@@ -238,7 +246,23 @@ def say_failures(conclusion: Conclusion, margin: str) -> str:
     lead = f"is ahead of {case.rival}"
     if case.rival == conclusion.rival:
         lead += f" by {margin}"
-    return f"{conclusion.subject} {lead}, on {scope_text}. With {describe_missing(case)}, {_describe_worst_case(case)}"
+    missing = _describe_missing_of(conclusion, case)
+    return f"{conclusion.subject} {lead}, on {scope_text}. With {missing}, {_describe_worst_case(case)}"
+
+
+def _describe_missing_of(conclusion: Conclusion, case: WorstCase) -> str:
+    """Say what is missing and how it counts; scores of single answers count at the ends of their scale."""
+    if not conclusion.scope.is_pointwise:
+        return describe_missing(case)
+    parts = [
+        f"the {n:,} missing score{'s' if n > 1 else ''} of {model} counted as the {end}"
+        for n, model, end in (
+            (case.n_lacks_leader, conclusion.subject, "lowest"),
+            (case.n_lacks_rival, case.rival, "highest"),
+        )
+        if n
+    ]
+    return join_names(parts) or "missing scores counted against it"
 
 
 def describe_missing(case: WorstCase) -> str:
@@ -439,7 +463,8 @@ def _explain_level(reason: Reason, conclusion: Conclusion) -> str:
     if reason.about["is_equivalent"]:
         return f"{conclusion.subject} and {models} are equal within {format_number(margin)} points"
     return (
-        f"no difference found: {conclusion.subject} and {models} have the same rating"
+        f"no difference found: {conclusion.subject} and {models} have the same "
+        f"{'score' if conclusion.effect and conclusion.effect.unit == 'score' else 'rating'}"
     )
 
 
@@ -481,8 +506,10 @@ _REASON_TEXTS: dict[str, _ReasonText] = {
         f"the result had been shown {_format_times(int(reason.value or 0))} before "
         f"{_VERDICT_NOUN_BY_KIND.get(c.scope.kind, 'verdicts')} were added"
     ),
-    "no_scale": lambda *_: (
-        "no bound of these scores is known (battles_scale=[LOW,HIGH] names it)"
+    "no_scale": lambda _, c: (
+        "no bound of these scores is known "
+        f"({'scoring.number.low and scoring.number.high' if c.scope.is_pointwise else 'battles_scale=[LOW,HIGH]'} "
+        f"{'name' if c.scope.is_pointwise else 'names'} it)"
     ),
     "exploratory": lambda reason, _: (
         f"{format_number(reason.value)} verdicts had been seen under another design"
