@@ -249,6 +249,7 @@ MISTAKES = {
     "entrant=hf:x/base": "entrant takes a list in brackets; got hf:x/base. Write:\n  'entrant=[hf:x/base]'",
     "prompts=bank.jsonl 'entrant=[api:a,api:b]' judge=lexical": "Entrant a needs a server. Set "
     "api.base_url, and",
+    "-m 'entrant=[a=hf:x],[b=hf:x]'": "Each job of a sweep has the same list of entrants; got [a=hf:x],[b=hf:x].",
     "entrant=v1=hf:x/base": "entrant takes a list in brackets; got v1=hf:x/base. Write:\n  'entrant=[v1=hf:x/base]'",
     "'entrant=[v1=apy:x,probe_hedged]'": "entrant cannot be v1=apy:x: apy is neither a kind (api, claude, hf, "
     "huggingface, openai_compatible, vllm) nor a Python module, and x is not a file of conf/entrant. Did you mean api:x?",
@@ -278,6 +279,8 @@ MISTAKES = {
     # settings by their last step
     "budget_usd=3": "Unknown setting: budget_usd. Did you mean judging.budget_usd=3?",
     "budget_usd": '"budget_usd" is neither a file nor a setting. Did you mean judging.budget_usd=VALUE?',
+    "budget=3": "Unknown setting: budget. Did you mean judging.budget_usd=3?",
+    "judge=sonnet budget_usd=3": "Unknown setting: budget_usd. Did you mean judging.budget_usd=3?",
     "n_perms=5": "Unknown setting: n_perms. Did you mean elo.n_perms=5?",
     "judge=gpt max_tokens=9": "Unknown setting: max_tokens. Did you mean judge.max_tokens=9?",
     "max_token=9": "Unknown setting: max_token. Did you mean judge.max_tokens=9 or entrant.NAME.max_tokens=9?",

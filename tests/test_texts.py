@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from elo_exp.data.rubrics import strip_version
 from elo_exp.errors import UserError
 from elo_exp.formatting import shorten_override
 from elo_exp.launching.quoting import quote_text, quote_value, unquote_text
@@ -172,7 +173,7 @@ def test_each_of_several_judges_has_its_header():
     words = (
         *TWO_VERSIONS,
         "judge=[low=haiku,high=haiku]",
-        "judges.low.system_prompt=You are strict: never tie.",
+        "judges.low.system_prompt=You are strict",
         "rubric=[preference]",
         "judging.budget_usd=5",
     )
@@ -203,6 +204,11 @@ def test_a_call_names_files_and_rubrics_as_python_does(tmp_path: Path):
         assert made == expand_shorthand([*words, "tracker=local"]), arguments
     with pytest.raises(UserError, match="are two names of one setting"):
         make_words((), {"budget_usd": 3, "judging__budget_usd": 4}, CallFolder(None))
+
+
+def test_people_read_a_rubric_without_its_version():
+    assert strip_version("# version: v1\n\nWhich is kinder?\n") == "Which is kinder?"
+    assert strip_version("Which is kinder?\nBe strict.") == "Which is kinder?\nBe strict."  # fmt: skip
 
 
 def test_names_and_tables_show_a_text_by_its_beginning():

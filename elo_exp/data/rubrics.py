@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -233,9 +234,13 @@ class Instructions:
 
 
 def extract_role(system: str) -> str:
-    """Return what a header tells a judge that it is: its first sentence, without headings and "You are"."""
+    """Return what a header tells a judge that it is: its first sentence, without headings and "You are".
+
+    A header may have no full stop, so that the sentence ends with its paragraph.
+    """
     lines = [line.strip() for line in system.splitlines()]
-    words = " ".join(line for line in lines if line and not line.startswith("#"))
+    text_lines = dropwhile(lambda line: not line or line.startswith("#"), lines)
+    words = " ".join(takewhile(bool, text_lines))
     sentence = _FIRST_SENTENCE.match(words)
     role = re.sub("^You are ", "", sentence[0]) if sentence else ""
     return (

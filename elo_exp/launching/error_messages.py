@@ -1,11 +1,9 @@
 """An error that ends a command as one line, where it is the user's: our own, Hydra's, a full disk."""
 
-import difflib
 import functools
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import yaml
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -31,6 +29,7 @@ from elo_exp.launching.setting_comments import read_comments
 from elo_exp.launching.setting_names import (
     find_full_names,
     find_similar_names,
+    flatten_settings,
 )
 from elo_exp.launching.shorthand import LIST_GROUPS, override_key
 from elo_exp.masking import mask_text
@@ -198,20 +197,34 @@ def _find_meant(
     siblings  which are nearer if one of them has a similar name
     """
     keys = _list_command_keys(key, words)
-    if meant := find_full_names(key, keys):
+    if (meant := find_full_names(key, keys)) or "." in key:
         return meant
-    if "." in key or difflib.get_close_matches(key, [*siblings], n=1):
-        return ()
     part_keys = _list_part_settings()
-    return find_full_names(key, part_keys) or find_similar_names(key, keys | part_keys)
+    if meant := find_full_names(key, part_keys):
+        return meant
+    return find_similar_names(key, keys, siblings) or find_similar_names(
+        key, part_keys, siblings
+    )
 
 
 def _list_command_keys(key: str, words: Sequence[str]) -> set[str]:
-    """Return the settings of the command without the words about one of them."""
+    """Return the settings of the command without the words about one of them, and without copies of settings."""
     try:
-        return _compose_keys([word for word in words if override_key(word) != key])
+        composed = compose([word for word in words if override_key(word) != key])
     except Exception:  # another word is wrong, too
         return set()
+    settings = OmegaConf.to_container(composed.cfg, resolve=False)
+    return {
+        name
+        for name, value in flatten_settings(settings)
+        if not _is_copy(name, str(value))
+    }
+
+
+def _is_copy(name: str, value: str) -> bool:
+    """Return whether a setting takes the value of another of its name: judge.budget_usd that of judging.budget_usd."""
+    last_step = name.rpartition(".")[2]
+    return value.startswith("${") and last_step in re.findall(r"\w+", value)
 
 
 def _list_part_settings() -> set[str]:
@@ -259,13 +272,7 @@ def _list_packaged_keys(experiment: str) -> set[str]:
 def _compose_keys(words: Sequence[str]) -> set[str]:
     composed = compose(words)
     groups = {group.partition("@")[0] for group in composed.choices}
-    return groups | set(_flatten(OmegaConf.to_container(composed.cfg)))
-
-
-def _flatten(node: Any, where: str = "") -> Iterator[str]:
-    for key, value in node.items() if isinstance(node, dict) else ():
-        yield f"{where}{key}"
-        yield from _flatten(value, f"{where}{key}.")
+    return groups | set(dict(flatten_settings(OmegaConf.to_container(composed.cfg))))
 
 
 def _explain_missing_option(name: str, words: Sequence[str]) -> str:

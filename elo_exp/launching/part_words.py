@@ -52,8 +52,7 @@ _EXAMPLES = {
     "judge": "  'judge=[low=sonnet,high=claude:MODEL]'",
 }
 _EXAMPLE_NAMES = {"entrant": ("v1", "v2"), "judge": ("low", "high")}
-# A judge is named in tables and files, by a name that can stand in a variable
-_NAME_PATTERNS = {"entrant": r"[A-Za-z_][\w-]*", "judge": r"[A-Za-z_]\w*"}
+_NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +86,11 @@ def expand_entrants(word: str, flags: Sequence[str]) -> Iterator[str]:
         yield word
         return
     items = split_list(value)
+    if items is None and value.startswith("["):
+        raise SettingError(
+            f"Each job of a sweep has the same list of entrants; got {shorten_word(value)}. To sweep over models:",
+            "  -m entrant.NAME.model=MODEL,MODEL",
+        )
     if items is None:
         raise SettingError(
             f"entrant takes a list in brackets; got {shorten_word(value)}. Write:",
@@ -159,7 +163,9 @@ def parse_parts(group: str, items: Sequence[str], flags: Sequence[str]) -> list[
         named = _NAMED.fullmatch(item)
         name, spec = (named[1], named[2]) if named else (None, item)
         entry = _parse_spec(group, spec, name, flags)
-        if not re.fullmatch(_NAME_PATTERNS[group], entry.name, re.ASCII):
+        # A judge's name can stand in a variable
+        is_variable = group == "entrant" or "-" not in entry.name
+        if not (_NAME.fullmatch(entry.name) and is_variable):
             raise _build_name_error(group, item, entry.name)
         if earlier := parts.get(entry.name):
             name_a, name_b = _EXAMPLE_NAMES[group]

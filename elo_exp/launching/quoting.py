@@ -28,9 +28,11 @@ def unquote_text(value: str) -> str:
     if not is_quoted(value):
         return value
     mark, inside = value[0], value[1:-1]
-    text = re.sub(
-        rf"(\\*)\\{mark}", lambda match: match[1][: len(match[1]) // 2] + mark, inside
-    )
+
+    def unescape(match: re.Match[str]) -> str:
+        return match[1][: len(match[1]) // 2] + mark if match[2] == mark else match[0]
+
+    text = re.sub(r"""(?<!\\)(\\*)\\(["'])""", unescape, inside)
     n_last_backslashes = len(text) - len(text.rstrip("\\"))
     return text[: len(text) - n_last_backslashes // 2]
 

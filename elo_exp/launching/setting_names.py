@@ -6,7 +6,8 @@ judging.analyses=1,5   judging.looks=1,5
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 from elo_exp.errors import SettingError
 
@@ -21,7 +22,7 @@ NAME_TO_TYPE = {
     "battles_columns.dimension": "battles_columns.rubric",
 }
 MAX_SUGGESTIONS = 3
-_MIN_LIKENESS = 0.8
+_MIN_LIKENESS = 0.7
 NAME_IN_FILES = {typed: name for name, typed in NAME_TO_TYPE.items()}
 _OVERRIDE = re.compile(r"([+~]*)([\w.]+)(.*)", re.DOTALL)
 
@@ -111,11 +112,26 @@ def find_full_names(name: str, settings: Collection[str]) -> list[str]:
     return _choose_nearest(matches)
 
 
-def find_similar_names(name: str, settings: Collection[str]) -> list[str]:
-    """Return the settings whose last step is most like a name: judge.max_tokens for max_token."""
+def find_similar_names(
+    name: str, settings: Collection[str], siblings: Collection[str]
+) -> list[str]:
+    """Return the settings whose last step is most like a name: judge.max_tokens for max_token.
+
+    siblings  names without a group; [] if one of them is more like it
+    """
     last_steps = {setting.rpartition(".")[2] for setting in settings}
-    close = difflib.get_close_matches(name, last_steps, n=1, cutoff=_MIN_LIKENESS)
-    return find_full_names(close[0], settings) if close else []
+    candidates = [*siblings, *sorted(last_steps - {*siblings})]
+    close = difflib.get_close_matches(name, candidates, n=1, cutoff=_MIN_LIKENESS)
+    if not close or close[0] in siblings:
+        return []
+    return find_full_names(close[0], settings)
+
+
+def flatten_settings(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of each setting, also of those that hold others."""
+    for key, value in node.items() if isinstance(node, dict) else ():
+        yield f"{where}{key}", value
+        yield from flatten_settings(value, f"{where}{key}.")
 
 
 def _choose_nearest(settings: Iterable[str]) -> list[str]:

@@ -47,6 +47,7 @@ from elo_exp.launching.setting_names import (
     add_names_to_type,
     find_full_names,
     find_name_to_type,
+    flatten_settings,
     resolve_names,
 )
 from elo_exp.launching.text_words import SWEEP_FLAGS, expand_texts
@@ -660,10 +661,4 @@ def _read_yaml(path: Path) -> dict[str, Any]:
             }
         elif entry != "_self_":
             groups[f"_{str(entry).lstrip('/')}"] = None
-    return groups | dict(_flatten(node))
-
-
-def _flatten(node: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in node.items() if isinstance(node, dict) else ():
-        yield f"{where}{key}", value
-        yield from _flatten(value, f"{where}{key}.")
+    return groups | dict(flatten_settings(node))
