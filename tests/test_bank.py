@@ -82,7 +82,7 @@ def test_rows_become_prompts_in_file_order_and_unknown_keys_are_ignored(tmp_path
     [
         ({"prompt_id": 1}, "prompt_id must be text that is not empty; got 1."),
         ({"prompt_id": None, "text": None},
-         "has no prompt. Give it a column called prompt, question, input, instruction or text."),
+         "has no prompt. Give it a column called prompt, question, input, instruction, text or query."),
         ({"text": "  \n"}, "text must be text that is not empty; got "),
         ({"gold_answer": ""}, 'gold_answer must be text that is not empty, or null; got "".'),
         ({"expected_behavior": "refuse"}, 'expected_behavior must be answer, hedge, abstain or null; got "refuse".'),

@@ -198,6 +198,18 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         }
         for i in range(N)
     ],
+    "rankings": [
+        {"item": i, "judge": "opus", "ranking": pick(["ann", "bob"], ["bob", "ann"])}
+        for i in range(N)
+    ],
+    "best of n": [
+        {"item": i, "candidates": ["ann", "bob"], "best": pick("ann", "bob")}
+        for i in range(N)
+    ],
+    "ranks": [
+        {"item": i // 2, "model": ("ann", "bob")[i % 2], "rank": pick(1, 2)}
+        for i in range(2 * N)
+    ],
     "evalica": [
         {
             "prompt": i,

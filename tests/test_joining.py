@@ -95,6 +95,8 @@ def test_the_same_answers_are_the_same_in_every_format(tmp_path, name):
             "alpaca_eval's outputs",
             "plain rows",
             "lm_eval",
+            "ragas",
+            "Prometheus",
         )
     for prompt in plain.shared_prompts:
         mine = other.answer_sets["ann"].find_response(prompt)

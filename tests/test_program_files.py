@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from elo_exp.analysis.standings import rate_scores
 from elo_exp.data import answers, battle_files, formats, scores
+from elo_exp.data.bank import load_bank
 from elo_exp.data.file_kinds import recognise_kinds
 from elo_exp.errors import FileError
 from elo_exp.files import write_json, write_jsonl
@@ -135,7 +136,7 @@ def test_tries_of_a_judge_are_averaged_and_minus_one_is_none(
 def test_rows_of_prometheus_are_scores_by_criterion(tmp_path: Path):
     rows = [
         {"instruction": f"q{i // 2}", "response": "So.", "feedback": "Yes.", "score": i + 1,
-         "criteria": ("tone", "facts")[i % 2], "model": "ann"}
+         "criteria": ("[tone]\nScore 1: rude", "facts")[i % 2], "model": "ann"}
         for i in range(4)
     ]  # fmt: skip
     path = write_jsonl(tmp_path / "graded.jsonl", [*rows, rows[0] | {"score": None}])
@@ -255,6 +256,13 @@ def test_results_of_ragelo_hold_games_and_grades(tmp_path: Path):
     assert (score.entrant, score.item, score.value) == ("ann", "q0", 2.0)
 
 
+def test_queries_of_ragelo_are_prompts(tmp_path: Path):
+    path = write_csv(tmp_path / "queries.csv", [{"qid": "q_1", "query": " Why? "}])
+    assert recognise_kinds(path) == ("prompts",)
+    (prompt,) = load_bank(path)
+    assert (prompt.prompt_id, prompt.text.strip()) == ("q_1", "Why?")
+
+
 def test_a_game_of_ragelo_in_one_order_twice_is_refused(tmp_path: Path):
     path = write_jsonl(tmp_path / "twice.jsonl", [game("ann", "bob", "A")] * 2)
     with pytest.raises(FileError, match="judged twice in one order"):
@@ -356,13 +364,19 @@ FLAT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rows", [LLMBAR, FLAT])
+@pytest.mark.parametrize(
+    ("rows", "name"),
+    [(LLMBAR, "result.json"), (FLAT, "flat.csv"), (FLAT, "flat.jsonl")],
+)
 def test_verdicts_beside_labels_are_replayed_in_an_audit(
-    tmp_path: Path, rows: list[dict[str, Any]]
+    tmp_path: Path, rows: list[dict[str, Any]], name: str
 ):
     """Right, flipped, and one valid order of two: an accuracy of (1 + ½ + ½) / 3."""
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps(rows), encoding="utf-8")
+    path = tmp_path / name
+    if name == "result.json":
+        path.write_text(json.dumps(rows), encoding="utf-8")
+    else:
+        write_table(path, rows)
     assert recognise_kinds(path)[0] == "labelled pairs"
     ran = run(
         "experiment=audit", f"audit.gold={path}", "rubric=[preference]", "probe=[]", "audit.retest_share=0",
@@ -409,6 +423,125 @@ def test_answers_under_usual_names_have_a_style(tmp_path: Path, names: str):
         ((13, 0, 0, 1), (3, 0, 0, 0)),
         (None, (3, 0, 0, 0)),
     ]
+
+
+# Rankings
+
+
+def read_rows(path: Path) -> list[tuple[Any, ...]]:
+    return [
+        (row.question_id, row.model_a, row.model_b, row.winner, row.judge_model)
+        for row in read_battles(path).rows()
+    ]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        ["b", "a", "c"],
+        '["b", "a", "c"]',
+        "b > a > c",
+        "b,a,c",
+        {"a": 2, "b": 1, "c": 3},
+        [{"model": "b", "score": 9}, {"model": "a"}, {"model": "c"}],
+    ],
+)
+def test_a_ranking_implies_its_pairs_on_one_prompt(tmp_path: Path, cell: Any):
+    path = write_jsonl(
+        tmp_path / "r.jsonl", [{"item": 1, "ranking": cell, "judge": "opus"}]
+    )
+    assert (formats.recognise(path).name, recognise_kinds(path)[0]) == (
+        "rankings",
+        "battles",
+    )
+    assert read_rows(path) == [
+        ("1", "a", "b", "model_b", "opus"),
+        ("1", "a", "c", "model_a", "opus"),
+        ("1", "b", "c", "model_a", "opus"),
+    ]
+
+
+def test_level_and_numbered_entrants_of_a_ranking(tmp_path: Path):
+    rows = [
+        {"question": "Why?", "ranking": [["a", "b"], "c"]},
+        {"question": "Why?", "ranking": "c = a > b", "annotator": "zoe"},
+        {"question": "How?", "ranking": [2, 0, 1], "candidates": ["a", "b", "c"]},
+        {"question": "How?", "ranking": None, "candidates": ["a", "b", "c"]},
+    ]
+    battles, facts = battle_files.read(
+        write_jsonl(tmp_path / "r.jsonl", rows), columns=COLUMNS, filters={}
+    )
+    winners = [row.winner.removeprefix("model_") for row in battles.rows()]
+    assert winners == ["tie", "a", "a", "a", "tie", "b", "a", "b", "b"]
+    assert (battles.n_prompts(), facts["rows"]["invalid"]) == (2, 3)
+
+
+def test_ranks_in_rows_are_rankings_by_item_and_rater(tmp_path: Path):
+    ranks = [("q1", "a", 2, "x"), ("q1", "b", 1, "x"), ("q1", "a", 1, "y"), ("q1", "b", 1, "y"),
+             ("q2", "a", "", "x"), ("q2", "b", 1, "x"), ("q2", "c", 2, "x")]  # fmt: skip
+    rows = [
+        dict(zip(("item", "model", "rank", "annotator"), row, strict=True))
+        for row in ranks
+    ]
+    path = write_csv(tmp_path / "ranks.csv", rows)
+    assert read_rows(path) == [
+        ("q1", "a", "b", "model_b", "x"),
+        ("q1", "a", "b", "tie", "y"),
+        ("q2", "b", "c", "model_a", "x"),
+    ]
+    assert battle_files.read(path, columns=COLUMNS, filters={})[0].n_prompts() == 2
+
+
+def test_the_best_of_n_beats_each_other_and_no_loser_beats_a_loser(tmp_path: Path):
+    texts = {"a": "One.", "b": "Two.", "c": "Three."}
+    rows = [
+        {"candidates": texts, "best": "b", "note": "é"},
+        {"candidates": [*texts], "best": "tie"},
+    ]
+    path = write_jsonl(tmp_path / "best.jsonl", rows)
+    battles = read_battles(path)
+    found = [(row.model_a, row.model_b, row.winner) for row in battles.rows()]
+    assert found[:2] == [("a", "b", "model_b"), ("b", "c", "model_a")]
+    assert [winner for *_, winner in found[2:]] == ["tie"] * 3
+    assert battles.n_prompts() == 2
+    assert battles.rows()[0].style_a == (4, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"item": 1, "ranking": ["a", "b", "a"]}, 'ranks "a" twice'),
+        ({"item": 1, "ranking": ["a", None]}, "must hold names of entrants; got null"),
+        (
+            {"item": 1, "ranking": [1, 2]},
+            "must name entrants, or number all candidates",
+        ),
+        (
+            {"item": 1, "ranking": {"a": "x", "b": 1}},
+            'a rank must be a number, 1 for the best; got "x"',
+        ),
+        (
+            {"item": 1, "candidates": ["a", "b"], "best": "c"},
+            "must be a candidate of its row",
+        ),
+    ],
+)
+def test_a_faulty_ranking_stops_the_reading_at_its_row(
+    tmp_path: Path, row: Any, said: str
+):
+    path = write_jsonl(tmp_path / "r.jsonl", [row])
+    with pytest.raises(FileError) as refused:
+        read_battles(path)
+    assert f"{path}:1" in str(refused.value)
+    assert said in str(refused.value)
+
+
+def test_a_table_of_scores_with_ranks_is_a_table_of_scores(tmp_path: Path):
+    rows = [
+        {"item": f"q{i // 2}", "model": "ab"[i % 2], "score": i, "rank": 1}
+        for i in range(4)
+    ]
+    assert recognise_kinds(write_csv(tmp_path / "s.csv", rows)) == ("scores",)
 
 
 # A table of epochs

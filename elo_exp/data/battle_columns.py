@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from elo_exp.data import table_files
-from elo_exp.data.battle_texts import find_answer_columns
+from elo_exp.data.battle_texts import QUESTION_TEXT_COLUMNS, find_answer_columns
 from elo_exp.data.formats import Format
 from elo_exp.data.table_files import BLANK_FIELDS, CONVERSATION_PREFIX, Source
 from elo_exp.errors import FileError, SettingError
@@ -23,14 +23,6 @@ FIELDS = (
     "score",  # unless the format or the user names its column, it is not read
     "count",  # of a format that makes its fields neither
     "cluster",
-)
-# columns that hold the text of a question; of a conversation, its first message
-QUESTION_TEXT_COLUMNS = (
-    "prompt",
-    "question",
-    "instruction",
-    "conversation_a",
-    "conversation",
 )
 _OPTIONAL_COLUMNS = ("equal_answers", "style_a", "style_b", "draw_a", "draw_b")
 # Not a column of the file: why a row is malformed

@@ -24,7 +24,6 @@ from elo_exp.data.battle_cells import (
 from elo_exp.data.battle_clusters import UNNAMED_CLUSTER
 from elo_exp.data.battle_columns import (
     MALFORMED_COLUMN,
-    QUESTION_TEXT_COLUMNS,
     REQUIRED,
     BattleColumns,
     check_same_columns,
@@ -73,6 +72,7 @@ _MAX_NAMES_IN_WARNING = 5
 _MIN_BATTLES_FOR_RARE_NAMES = 20
 # A larger file is read by columns, without the style of its answers
 _MAX_BYTES_WITH_STYLE = 200_000_000
+_N_ROWS_LOOKED_AT = 20
 _STYLE_FIELDS = ("style_a", "style_b")
 
 
@@ -253,16 +253,21 @@ class _BattleFile:
 
     def iterate_rows(self) -> Iterator[tuple[str, Row]]:
         """Yield the completed rows with their locations. Raises FileError for a row that cannot be read."""
-        file_format = self.format
-        needs_all = file_format.fields is not None or self.has_texts
+        needs_all = self.format.fields is not None or self.has_texts
         needed_columns = None if needs_all else set(self.columns.by_field.values())
+        for location, row in self._complete_rows(needed_columns):
+            yield location, self._add_style(row) if self.has_texts else row
+
+    def _complete_rows(
+        self, needed_columns: set[str] | None
+    ) -> Iterator[tuple[str, Row]]:
+        file_format = self.format
         rows: Rows = table_files.read_rows(self.path, needed_columns)
         for location, row in file_format.join(rows) if file_format.join else rows:
             try:
-                full_row = file_format.complete(row) if file_format.fields else row
+                yield location, file_format.complete(row) if file_format.fields else row
             except MalformedError as error:
-                full_row = {MALFORMED_COLUMN: str(error)}
-            yield location, self._add_style(full_row) if self.has_texts else full_row
+                yield location, {MALFORMED_COLUMN: str(error)}
 
     @cached_property
     def has_texts(self) -> bool:
@@ -272,8 +277,8 @@ class _BattleFile:
             and table_files.estimate_text_bytes(self.path) > _MAX_BYTES_WITH_STYLE
         ):
             return False
-        _, row = next(table_files.read_rows(self.path), ("", {}))
-        return self.format.find_answers(row) is not None
+        rows = itertools.islice(self._complete_rows(None), _N_ROWS_LOOKED_AT)
+        return any(self.format.find_answers(row) is not None for _, row in rows)
 
     def _add_style(self, row: Row) -> Row:
         """Add the style of both answers, unless the row has it or an answer is blank."""
@@ -295,7 +300,7 @@ class _BattleFile:
                 name: row.get(column) for name, column in self.columns.by_field.items()
             }
             outcome = self.parser.classify(cells)
-            question = battle_texts.find_question(row, QUESTION_TEXT_COLUMNS)
+            question = battle_texts.find_question(row)
             hashed = None if question is None else hash_text(question)
             yield BattleText(
                 battle=outcome if isinstance(outcome, Battle) else None,

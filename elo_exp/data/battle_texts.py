@@ -13,6 +13,14 @@ ANSWER_COLUMNS = (
     *(("output_1", "output_2"), ("completion_A", "completion_B"), ("text_a", "text_b")),
     ("conversation_a", "conversation_b"),
 )
+# Columns that hold the text of a question; of a conversation, its first message
+QUESTION_TEXT_COLUMNS = (
+    "prompt",
+    "question",
+    "instruction",
+    "conversation_a",
+    "conversation",
+)
 _WHOLE_CONVERSATION_COLUMN = "full_conversation"
 _REASON_COLUMNS = ("reasoning", "reason", "explanation", "rationale", "raw_answer")
 _ROLE_OF_ANSWERS = "assistant"
@@ -48,9 +56,9 @@ def find_conversations(row: Row) -> tuple[str, str] | None:
     return a, b
 
 
-def find_question(row: Row, columns: Sequence[str]) -> str | None:
-    """Return the text of the question in the first of these columns that has one."""
-    for column in columns:
+def find_question(row: Row) -> str | None:
+    """Return the text of the question; None if the row has none."""
+    for column in QUESTION_TEXT_COLUMNS:
         question = table_files.question_text(row.get(column), column)
         content = _join_parts(question) if isinstance(question, list) else question
         if text := table_files.to_text(content):

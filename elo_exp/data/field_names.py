@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-PROMPT = ("prompt", "question", "input", "instruction", "text")
-ID = ("prompt_id", "question_id", "uid", "id")
+PROMPT = ("prompt", "question", "input", "instruction", "text", "query")
+ID = ("prompt_id", "question_id", "uid", "id", "qid")
 # The column is read even if no setting names it
 CLUSTER_FIELD = "cluster"
 REFERENCE = ("gold_answer", "reference", "target")

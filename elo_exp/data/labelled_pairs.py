@@ -28,7 +28,10 @@ _RESPONSE_COLUMNS = (
     ("response_A", "response_B"),
 )
 # Of the verdicts with the first response shown first, and with the second
-_VERDICT_COLUMNS = ("verdict_ab", "verdict_ba")
+_VERDICT_COLUMNS = (
+    *(("verdict_ab", "verdict_ba"), ("winner_ab", "winner_ba")),
+    ("winner_swap_false", "winner_swap_true"),
+)
 _RESULTS_COLUMN = "results"
 _RESULT_KEYS = ("swap = False", "swap = True")
 
@@ -69,7 +72,8 @@ def has_labels(keys: Collection[str]) -> bool:
 
 def has_verdicts(keys: Collection[str]) -> bool:
     """Whether rows with these columns hold the verdicts of a judge on both orders."""
-    return _RESULTS_COLUMN in keys or {*_VERDICT_COLUMNS} <= {*keys}
+    has_columns = any({*names} <= {*keys} for names in _VERDICT_COLUMNS)
+    return _RESULTS_COLUMN in keys or has_columns
 
 
 @report_read_errors
@@ -122,7 +126,10 @@ def _find_verdicts(row: Row) -> list[Any]:
             order.get("winner") if isinstance(order, Mapping) else None
             for order in orders
         ]
-    return [row.get(name) for name in _VERDICT_COLUMNS]
+    names = next(
+        (names for names in _VERDICT_COLUMNS if {*names} <= {*row}), _VERDICT_COLUMNS[0]
+    )
+    return [row.get(name) for name in names]
 
 
 def _parse_verdict(location: str, cell: Any) -> str | None:

@@ -368,9 +368,9 @@ class ReplayJudge(Judge):
 
 
 def _read_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """Iterate over the rows of a file: lines, or an array."""
-    is_array = table_files.detect_shape(path) == "array"
-    return table_files.read_rows(path) if is_array else read_jsonl(path)
+    """Iterate over the rows of a file: lines of JSON, or a table by another name."""
+    is_lines = ".jsonl" in path.suffixes
+    return read_jsonl(path) if is_lines else table_files.read_rows(path)
 
 
 def _read_labelled_pair(location: str, row: Row) -> Iterator[_Answer]:

@@ -117,9 +117,10 @@ _ROW_SCORES = ("prometheus_score", "score", "orig_score")
 
 
 def _read_criterion(row: Row) -> str | None:
-    return table_files.to_text(
-        field_names.first_value(row, ("criteria", "orig_criteria", "rubric"))
-    )
+    """Return the criterion of a row: the top line of its rubric, without brackets."""
+    cell = field_names.first_value(row, ("criteria", "orig_criteria", "rubric"))
+    lines = (table_files.to_text(cell) or "").strip().splitlines()
+    return lines[0].strip("[] ") if lines else None
 
 
 FORMATS = (
