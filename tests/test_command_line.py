@@ -285,6 +285,8 @@ def test_the_commands_of_the_help_compose(tmp_path, monkeypatch):
         "bank.jsonl",
         "a.eval",
         "b.eval",
+        "v1.txt",
+        "v2.txt",
     ):
         Path(name).write_text("", encoding="utf-8")
     for command in commands:
