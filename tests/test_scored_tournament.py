@@ -158,6 +158,25 @@ def test_a_budget_that_holds_one_of_both_pays_for_neither():
         assert not server.asked
 
 
+def test_each_of_several_judges_scores_all_answers():
+    """No board joins them, as each has a scale of its own."""
+    with OpenAiServer(outcomes=says_score) as server:
+        run = elo_exp.compare(
+            answers(),
+            judge=["lexical", "openai_compatible"],
+            judges__openai_compatible__base_url=server.url,
+            judges__openai_compatible__model="small",
+            scoring="score",
+            out="a",
+            **SMALL,
+        )
+        assert len(server.asked) == 48
+    assert "each judge scores answers on a scale of its own" in run.text
+    single = elo_exp.open_run("a/judges/openai_compatible")
+    assert single.conclusions[0]["first"] == "new"
+    assert len(single.scores) == 48
+
+
 def test_an_invalid_reply_weakens_a_claim():
     """The same judge, which breaks off on some right answers: the lead is smaller with each counted at the low end."""
 
@@ -454,7 +473,7 @@ def test_orders_are_compared_pair_by_pair():
         ({"judge": "lexical", "scoring": "score", "judging__repeats": 2}, "judging.repeats must be 1 with scoring"),
         ({"judge": "lexical", "scoring": "score", "judging__limit_pairs": 2}, "judging.limit_pairs=2 limits"),
         ({"judge": "lexical", "scoring": "score", "shard": "0/2"}, "shard=0/2 cannot be combined with scoring"),
-        ({"judge": ["lexical", "haiku"], "scoring": "score"}, "scoring needs one judge"),
+        ({"judge": "lexical", "scoring": '"score,interval"'}, "Several scorings are a list in brackets"),
         ({"judge": "lexical", "scoring": ["score", "interval"]}, "have the dimension usefulness"),
         ({"scorer": count_words, "judge": "lexical"}, "scorer and judge cannot be combined"),
         ({"scorer": "words"}, "scorer must be a function"),

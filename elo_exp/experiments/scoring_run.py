@@ -204,16 +204,16 @@ def check_scoring(
     judge_runs: Mapping[str, JudgeRun], *, shard: str | None, looks: int
 ) -> None:
     """Raise SettingError for a judge that cannot give the scores, and for settings that single answers do not have."""
-    if len(judge_runs) > 1:
-        raise SettingError(
-            f"scoring needs one judge; got {', '.join(judge_runs)}. Run the command once for each judge."
-        )
     if shard is not None or looks > 1:
         setting = f"judging.looks={looks}" if shard is None else f"shard={shard}"
         raise SettingError(
             f"{setting} cannot be combined with scoring. Leave one of them out."
         )
-    (judge_run,) = judge_runs.values()
+    for judge_run in judge_runs.values():
+        _check_judge(judge_run)
+
+
+def _check_judge(judge_run: JudgeRun) -> None:
     judge, options = judge_run.judge, judge_run.options
     for rubric in judge_run.scorings:
         if isinstance(rubric, NumberRubric) and not judge.gives_numbers:

@@ -111,13 +111,17 @@ class Tournament(PairwiseExperiment):
         }
 
     @property
-    def scoring_run(self) -> ScoringRun:
-        """The only judge, which scores answers one by one."""
-        return ScoringRun(
-            judge_run=self.judge_run,
-            design=self.design,
-            allow_missing=self.allow_missing,
-        )
+    def scoring_runs(self) -> dict[str, ScoringRun]:
+        """The judges that score answers one by one, by name; none without scorings."""
+        return {
+            name: ScoringRun(
+                judge_run=judge_run,
+                design=self.design,
+                allow_missing=self.allow_missing,
+            )
+            for name, judge_run in self.judge_runs.items()
+            if self.scoring
+        }
 
     def check_settings(self, context: Context) -> None:
         if self.scoring:
@@ -127,7 +131,11 @@ class Tournament(PairwiseExperiment):
                 looks=self.judging.looks,
             )
         if not self.is_single:
-            self._refuse_several_judges()
+            _refuse_several_judges(
+                self.judging,
+                self.shard,
+                is_joint=not self.rubric or supports_joint_board(self.rating),
+            )
         if self.sweep_pair is not None and len(set(self.sweep_pair)) != 2:
             raise SettingError(
                 f"sweep_pair must be two entrants; got {', '.join(self.sweep_pair)}. For example:",
@@ -159,24 +167,6 @@ class Tournament(PairwiseExperiment):
                 "Leave one of them out."
             )
 
-    def _refuse_several_judges(self) -> None:
-        """Raise SettingError for settings that are about one judge."""
-        if self.judging.looks > 1:
-            raise SettingError(
-                f"judging.looks must be 1 with several judges; got {self.judging.looks}. Set judging.looks=1, or "
-                f"choose one judge."
-            )
-        if self.shard is not None:
-            raise SettingError(
-                f"shard={self.shard} cannot be combined with several judges. Run the shards of each judge with judge=NAME, "
-                "then all judges without shard."
-            )
-        if not supports_joint_board(self.rating):
-            raise SettingError(
-                "Several judges need Bradley-Terry ratings without style and baseline_model for a combined leaderboard. Set:",
-                "  'rating=[bradley_terry]'",
-            )
-
     def format_plan(self, plans: Sequence[Plan]) -> str:
         text, looks = super().format_plan(plans), self.judging.looks
         if looks > 1:
@@ -204,29 +194,38 @@ class Tournament(PairwiseExperiment):
     def conclude(
         self, context: Context, responses: Responses, comparisons: Comparisons
     ) -> Report:
-        scored = None
-        if self.scoring:
-            self.judging_plan.make_whole_plan(context.store).check(context.store)
-            scored = self.scoring_run.score_and_rate(context.store, responses)
-            if not self.rubric:
-                return self.scoring_run.report(context, responses, scored)
-        if self.is_single:
-            (run,) = self.tournament_runs.values()
-            result = run.judge_and_rate(context.store, responses, comparisons)
-            return self._report_judge(context, run, responses, result, scored)
-        self.judging_plan.make_whole_plan(context.store).check(context.store)
+        store = context.store
+        if not self.is_single or self.scoring:
+            self.judging_plan.make_whole_plan(store).check(store)
         by_judge, reports = dict[str, Standings](), dict[str, Report]()
-        for name, run in self.tournament_runs.items():
-            logger.info("judge %s: %s", name, run.judge_run.judge.model)
-            result = run.judge_and_rate(context.store, responses, comparisons)
-            by_judge[name] = add_conclusions(
-                result.standings,
-                run.judge_run.scope,
-                quality=result.quality,
-                n_seen=result.n_seen,
+        for name, judge_run in self.judge_runs.items():
+            judge_context = context
+            if not self.is_single:
+                logger.info("judge %s: %s", name, judge_run.judge.model)
+                judge_context = context.of_judge(name)
+            scored, scoring_run = None, self.scoring_runs.get(name)
+            if scoring_run is not None:
+                scored = scoring_run.score_and_rate(store, responses)
+                if not self.rubric:
+                    by_judge[name] = scored.standings
+                    report = scoring_run.report(judge_context, responses, scored)
+                    reports[name] = report
+                    continue
+            run = self.tournament_runs[name]
+            result = run.judge_and_rate(store, responses, comparisons)
+            if not self.is_single:
+                by_judge[name] = add_conclusions(
+                    result.standings,
+                    judge_run.scope,
+                    quality=result.quality,
+                    n_seen=result.n_seen,
+                )
+            reports[name] = self._report_judge(
+                judge_context, run, responses, result, scored, scoring_run
             )
-            judge_context = context.of_judge(name)
-            reports[name] = self._report_judge(judge_context, run, responses, result)
+        if self.is_single:
+            (report,) = reports.values()
+            return report
         return self._report_all(context, by_judge, reports)
 
     def _report_judge(
@@ -235,7 +234,8 @@ class Tournament(PairwiseExperiment):
         run: TournamentRun,
         responses: Responses,
         result: TournamentResult,
-        scored: ScoringResult | None = None,
+        scored: ScoringResult | None,
+        scoring_run: ScoringRun | None,
     ) -> Report:
         """Write what one judge's tournament leaves, and report it."""
         judge = run.judge_run.judge
@@ -266,10 +266,8 @@ class Tournament(PairwiseExperiment):
             ],
             comparisons=result.comparisons,
             judgments=result.judgments,
-            scored=self.scoring_run.compare_with_pairs(
-                scored, result.standings, responses
-            )
-            if scored
+            scored=scoring_run.compare_with_pairs(scored, result.standings, responses)
+            if scored and scoring_run
             else None,
         )
 
@@ -287,6 +285,7 @@ class Tournament(PairwiseExperiment):
             context,
             orders=self.judging.orders,
             initial_rating=self.elo.initial_rating,
+            jointly=bool(self.rubric),
             facts={
                 **{
                     key: first_report.facts[key]
@@ -295,4 +294,25 @@ class Tournament(PairwiseExperiment):
                 },
                 "judges": {name: judge.model for name, judge in self.judges.items()},
             },
+        )
+
+
+def _refuse_several_judges(
+    judging: TournamentJudgingOptions, shard: str | None, *, is_joint: bool
+) -> None:
+    """Raise SettingError for settings that are about one judge."""
+    if judging.looks > 1:
+        raise SettingError(
+            f"judging.looks must be 1 with several judges; got {judging.looks}. Set judging.looks=1, or "
+            f"choose one judge."
+        )
+    if shard is not None:
+        raise SettingError(
+            f"shard={shard} cannot be combined with several judges. Run the shards of each judge with judge=NAME, "
+            "then all judges without shard."
+        )
+    if not is_joint:
+        raise SettingError(
+            "Several judges need Bradley-Terry ratings without style and baseline_model for a combined leaderboard. Set:",
+            "  'rating=[bradley_terry]'",
         )

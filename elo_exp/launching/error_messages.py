@@ -162,7 +162,7 @@ def _explain_unknown_setting(
         return f"{key} is not a setting of experiment={chosen}: {why}"
     readers = [
         name
-        for name in list_options("experiment", words)
+        for name in sorted(list_options("experiment", words), key="tournament".__ne__)
         if name != chosen and key in _list_keys(name, words)
     ]
     if readers:

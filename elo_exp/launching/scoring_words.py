@@ -65,6 +65,11 @@ def check_scorings(settings: Sequence[str], flags: Sequence[str]) -> None:
 
 
 def _refuse_unknown(scorings: Sequence[str], flags: Sequence[str]) -> None:
+    if len(scorings) == 1 and "," in scorings[0]:
+        raise SettingError(
+            f"Several scorings are a list in brackets; got {shorten_word(scorings[0])}. Write:",
+            f"  'scoring=[{scorings[0]}]'",
+        )
     options = [_PAIRWISE, *sorted(list_options("scoring", flags))]
     for scoring in scorings or [""]:
         if scoring not in options:

@@ -88,6 +88,7 @@ def sum_up_judges(
     jointly         whether their leaderboards are of plain Bradley-Terry, as a joint one is
     """
     dimensions = next(iter(by_judge.values())).dimensions
+    is_scored = any(standings.is_scored for standings in by_judge.values())
     voters = [name for name in by_judge if name in populations]
     judge_standings = {
         name: standings for name, standings in by_judge.items() if name not in voters
@@ -101,7 +102,7 @@ def sum_up_judges(
             orders=orders,
         )
         if jointly
-        else Reason(name="method")
+        else Reason(name="scored" if is_scored else "method")
         for name in dimensions
     }
     joint_panels = {
@@ -175,6 +176,7 @@ def sum_up_judges(
                     {
                         judge: standings.battles[name]
                         for judge, standings in by_judge.items()
+                        if not is_scored
                     },
                     dimension=name,
                 ),

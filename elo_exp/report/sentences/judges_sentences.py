@@ -335,6 +335,7 @@ _NO_JOINT_BOARD_REASONS = {
     "no_error": "for {judge} the prompts do not differ, so its error is not known",
     "apart": "{judge} and {other} have no prompt in common",
     "method": "it needs Bradley-Terry without style and baseline_model ('rating=[bradley_terry]' with its defaults)",
+    "scored": "each judge scores answers on a scale of its own",
     "one_judge": "{judge} is the only judge",
 }
 
