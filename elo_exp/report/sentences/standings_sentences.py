@@ -107,7 +107,8 @@ def items(board: Leaderboard) -> str:
     ):
         text += f", in {format_count(board.n_clusters)} clusters"
     if parameters["n_missing"]:
-        text += f", {_format_count(board, 'n_missing')} missing scores left out"
+        noun = "score" if parameters["n_missing"] == 1 else "scores"
+        text += f", {_format_count(board, 'n_missing')} missing {noun} left out"
     text += "."
     if "mcnemar_mid_p" in parameters:
         top_model, other_model = board.models
