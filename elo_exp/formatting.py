@@ -165,5 +165,5 @@ def shorten_override(word: str) -> str:
     text = " ".join(value[1:-1].replace(r"\${", "${").split())
     if len(text) > _MAX_TEXT_CHARACTERS:
         digest = hashlib.sha256(value.encode()).hexdigest()[:_HASH_CHARACTERS]
-        text = f"{text[:_MAX_TEXT_CHARACTERS].rstrip()}… ({digest})"
+        text = f"{text[:_MAX_TEXT_CHARACTERS].rstrip(' .,;:')}… ({digest})"
     return f"{name}={text}"

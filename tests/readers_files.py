@@ -193,6 +193,10 @@ def _scores(folder: Path) -> None:
         folder / "my_chain.py",
         "def answer(prompt): return prompt * 2\ndef guess(prompt): return prompt\n",
     )
+    write(
+        folder / "my_scores.py",
+        "def check(prompt, answer): return len(answer) / 1000\n",
+    )
     write(folder / "scores.csv", f"item_id,model_id,score\n{''.join(rows)}")
     agents_example.write_files(folder)
     for name, agent in {"a": "careful", "b": "quick"}.items():
