@@ -145,6 +145,31 @@ GOOD: Mapping[str, Any] = {  # rows, or a document
         {"uid": "u", "model": "ann", "judge": "gpt", "baseline": "o3", "games": [{"score": "A>B"}, {"score": "B>A"}]}
     ],
     "lmarena": [{**row, "evaluation_session_id": "s", "evaluation_order": 1} for row in _battles()],
+    "lmarena conversations": [
+        {**row, "conversation_a": [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "a"}],
+         "conversation_b": [{"role": "assistant", "content": [{"type": "text", "text": "b"}]}]}
+        for row in _battles()
+    ],
+    "orq-arena": [
+        {"prompt_hash": "h", "prompt_text": "Why?", "model_a": "ann", "model_b": "bob", "response_a": "a",
+         "response_b": "b", "error": None,
+         "judge_votes": [{"model": "opus", "vote": "A", "flipped": False, "completed": True, "explanation": "So."}]}
+    ],
+    "RAGElo": [
+        {"qid": "q", "evaluator_name": "pairwise", "agent_a": a, "agent_b": b, "answer": {"winner": "A"}}
+        for a, b in (("ann", "bob"), ("bob", "ann"))
+    ],
+    "rankings": [{"item": n, "ranking": ["ann", ["bob", "cy"]], "judge": "opus"} for n in range(2)],
+    "ranks": [{"item": 1, "model": name, "rank": n} for n, name in enumerate(("ann", "bob", "cy"))],
+    "best of n": [{"question": "Why?", "candidates": {"ann": "a", "bob": "b"}, "best": "ann"}],
+    "inspect_scout": [
+        {"transcript_id": "t", "scanner_name": "lies", "value": "true", "value_type": "boolean",
+         "transcript_model": "ann", "transcript_task_id": "1", "scan_error": None}
+    ],
+    "LLMBar": [
+        {"input": "Why?", "output_1": "a", "output_2": "b", "label": 1,
+         "results": [{"swap = False": {"winner": "1"}, "swap = True": {"winner": "2"}}]}
+    ],
     "comparia": [
         {"model_a_name": "ann", "model_b_name": "bob", "chosen_model_name": "ann", "both_equal": False}
     ],
@@ -182,6 +207,11 @@ def _by_columns(path: Path) -> object:
         return battle_files.read(path, columns=COLUMNS, filters={})
     finally:
         battle_files.MIN_DUCKDB_BYTES = before
+
+
+def _texts(path: Path) -> object:
+    form = formats.recognise(path)
+    return list(battle_files.read_texts(path, columns=COLUMNS, filters={}, chosen=form))
 
 
 def _dropping(path: Path) -> object:
@@ -229,6 +259,7 @@ def readers(store: Store) -> Mapping[str, Sequence[Reader]]:
     return {
         "": [file_kinds.recognise_kinds, _rated],
         "pairs": [labelled_pairs.read_pairs],
+        "LLMBar": [labelled_pairs.read_pairs, *verdicts],
         "agent": [*given, _agent],
         "prompts": [bank.load_bank],
         "questions": [bank.load_bank],
@@ -241,6 +272,9 @@ def readers(store: Store) -> Mapping[str, Sequence[Reader]]:
         "exported": [partial(_brought_in, store=store)],
         **{name: [partial(documents.read_document, kind)] for name, kind in of_runs.items()},
         **{name: given for name in GOOD if name.startswith("answers of ")},
+        **dict.fromkeys(("rankings", "ranks", "orq-arena", "RAGElo"), battles),
+        "lmarena conversations": [*battles, _texts],
+        "best of n": [*battles, _texts],
         "battles with all": battles,
         **{name: [*battles, *verdicts] for name in ("battles", "battles in both orders")},
     }  # fmt: skip

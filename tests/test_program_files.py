@@ -316,6 +316,7 @@ def test_conversations_of_lmarena_are_texts_of_both_models(
         **pair,
         "conversation_a": cells[0],
         "conversation_b": cells[1],
+        "category_tag": {"math_v0.1": {"math": True}, "criteria_v0.1": {"real": True}},
         "judge_hash": "x",
     }
     path = write_jsonl(tmp_path / "arena.jsonl", [row])
@@ -324,6 +325,7 @@ def test_conversations_of_lmarena_are_texts_of_both_models(
     (text,) = battle_files.read_texts(path, columns=COLUMNS, filters={}, chosen=form)
     assert (text.question, text.answers) == ("Why?", ("So.", "# Thus.\n\nSo."))
     assert (text.battle and text.battle.style_b) == (12, 1, 0, 0)
+    assert text.category == "math"
 
 
 def test_a_whole_conversation_of_lmarena_has_both_sides(tmp_path: Path):

@@ -231,6 +231,7 @@ class BattleText:
     prompt_id  None if the row names no question
     question   empty if the row holds none
     answers    of model_a and model_b
+    category   of the question; None if the row does not say
     reason     why the judge gave its verdict; empty if the row does not say
     """
 
@@ -239,6 +240,7 @@ class BattleText:
     prompt_id: str | None
     question: str
     answers: tuple[str, str]
+    category: str | None
     reason: str
 
 
@@ -311,6 +313,7 @@ class _BattleFile:
                 prompt_id=cell_to_text(cells.get("question_id")) or hashed,
                 question=question or "",
                 answers=answers,
+                category=battle_texts.find_category(row),
                 reason=battle_texts.find_reason(row),
             )
 

@@ -24,6 +24,9 @@ QUESTION_TEXT_COLUMNS = (
 _WHOLE_CONVERSATION_COLUMN = "full_conversation"
 _REASON_COLUMNS = ("reasoning", "reason", "explanation", "rationale", "raw_answer")
 _ROLE_OF_ANSWERS = "assistant"
+_CATEGORY_COLUMNS = ("category", "prompt_category")
+# LMArena's: an object of objects, whose names end in a version
+_CATEGORY_TAGS_COLUMN = "category_tag"
 
 
 def find_answer_columns(keys: Collection[str]) -> tuple[str, str] | None:
@@ -66,20 +69,41 @@ def find_question(row: Row) -> str | None:
     return None
 
 
+def find_category(row: Row) -> str | None:
+    """Return the category of the question; of several tags those that are true."""
+    for column in _CATEGORY_COLUMNS:
+        if isinstance(row.get(column), str) and row[column]:
+            return str(row[column])
+    tags = _parse_json(row.get(_CATEGORY_TAGS_COLUMN))
+    names = [
+        name
+        for tag, values in (tags.items() if isinstance(tags, Mapping) else ())
+        for name in [str(tag).rpartition("_v")[0]]
+        if isinstance(values, Mapping) and values.get(name) is True
+    ]
+    return ", ".join(names) or None
+
+
 def find_reason(row: Row) -> str:
     """Return why the judge gave its verdict, if the row says so."""
     cells = (row.get(name) for name in _REASON_COLUMNS)
     return next((cell for cell in cells if isinstance(cell, str) and cell), "")
 
 
+def _parse_json(value: Any) -> Any:
+    """Return a list or an object, which CSV holds as JSON; None for a text that is none."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _parse_list(value: Any) -> list[Any]:
-    """Return a list, which CSV holds as JSON; an empty one for anything else."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return []
-    return value if isinstance(value, list) else []
+    """Return a list; an empty one for anything else."""
+    parsed_value = _parse_json(value)
+    return parsed_value if isinstance(parsed_value, list) else []
 
 
 def _join_answers(messages: Sequence[Any]) -> str:

@@ -43,7 +43,7 @@ def build_comparisons(
         comparison = Comparison(
             prompt_id=prompt_id,
             dimension=dimension,
-            source=battle.source,
+            source=text.category or battle.source,
             prompt_text=text.question,
             entrant_a=battle.model_a,
             entrant_b=battle.model_b,

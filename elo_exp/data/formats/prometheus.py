@@ -7,7 +7,7 @@ a list for several tries, -1 for a reply without a score) and Feedback-Collectio
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -30,15 +30,17 @@ _MAX_CRITERION_CHARS = 60
 
 def find_faults_of_object(_: Source, keys: set[str]) -> list[str]:
     """Return what an object lacks to hold instances by their ids."""
-    inner_keys = {key.rpartition(".")[2] for key in keys}
-    return [f"lacks {key}" for key in _INSTANCE_KEYS if key not in inner_keys]
+    return _list_lacking(keys, _INSTANCE_KEYS)
 
 
-def find_faults_of_scores(path: Source, keys: set[str]) -> list[str]:
+def find_faults_of_scores(_: Source, keys: set[str]) -> list[str]:
     """Return what such an object lacks to be scored."""
-    faults = find_faults_of_object(path, keys)
-    is_scored = any(key.endswith(".score") for key in keys)
-    return faults if is_scored else [*faults, "lacks score"]
+    return _list_lacking(keys, (*_INSTANCE_KEYS, "score"))
+
+
+def _list_lacking(keys: set[str], required: Sequence[str]) -> list[str]:
+    inner_keys = {str(key).rpartition(".")[2] for key in keys if "." in str(key)}
+    return [f"lacks {key}" for key in required if key not in inner_keys]
 
 
 def find_faults_of_table(_: Source, keys: set[str]) -> list[str]:
