@@ -107,6 +107,45 @@ def test_hostile_names_and_texts_are_shown_and_not_run(browser: Any, report: Pat
     assert tab.complaints == []
 
 
+MARKDOWN = f"""# A heading {RUN}
+
+**Bold** and `code` and [a link](javascript:alert(1)).
+
+- one
+- two
+
+```
+if x < 1:
+    {RUN}
+```
+
+| a | b |
+|---|---|
+| 1 | {RUN} |
+"""
+
+
+def test_the_viewer_shows_markdown_and_runs_nothing_of_it(browser: Any, tmp_path: Path):
+    """The verdict and its reason stand above the answers."""
+    pair = judged("q1", *LETTERS[0], text=MARKDOWN, entrants=NAMES[:2])
+    tab = Tab(browser, write(tmp_path, [pair]), "#?")
+    assert tab.counted() == 1
+    answer = tab.page.locator("#one .answer").first
+    counts = {
+        tag: answer.locator(tag).count()
+        for tag in ("h5", "b", "li", "pre", "td", "a", "img", "script")
+    }
+    assert counts == {
+        **{"h5": 1, "b": 1, "li": 2, "pre": 1, "td": 2},
+        **{"a": 0, "img": 0, "script": 0},
+    }
+    assert f"    {RUN}" in answer.locator("pre").inner_text()
+    assert "[a link](javascript:alert(1))" in answer.inner_text()
+    texts = tab.text("#one")
+    assert texts.index("Judge: ") < texts.index("because") < texts.index("Bold and")
+    assert tab.complaints == []
+
+
 def test_filters_search_and_keys(browser: Any, report: Path):
     tab = Tab(browser, report, "#?outcome=flipped")
     assert tab.counted() == 10
@@ -265,6 +304,7 @@ def test_label_twenty_by_keyboard_reload_export_and_read_back(
     asked: list[str] = []
     sheet.page.on("request", lambda request: asked.append(request.url))
     first = sheet.text("#answer1")
+    assert sheet.text("main").startswith(sheet.text("#prompt"))
     assert sheet.text("#count") == "0 of 30"
     sheet.press("120xs12012")
     assert sheet.text("#count") == "10 of 30"

@@ -497,24 +497,24 @@ def test_invalid_verdicts_may_undo_a_lead_of_all_points(low: float, names: list[
 
 
 @pytest.mark.parametrize(
-    ("conclusion", "share", "n", "title"),
+    ("conclusion", "wins", "ties", "n", "title"),
     [
-        (concluded(), 0.608, 100, "A wins 61 of 100 comparisons against B"),
-        (concluded(), 0.608, 2274, "A wins 1,383 of 2,274 comparisons against B"),
-        (concluded(), 0.999, 100, "A wins 99 of 100 comparisons against B"),
-        (concluded(), 1.0, 59, "A wins 59 of 59 comparisons against B"),
-        (concluded("kin"), 0.608, 100, "The judge prefers A to B in 61 of 100 comparisons"),
-        (concluded("rivals"), 0.593, 59, "No clear winner: A wins 35 of 59 comparisons against B"),
-        (concluded("stratum"), 0.608, 100, None),
-        (concluded(measured=False), 0.608, 100, None),
-        (concluded(), 0.503, 100, None),
-        (concluded("rivals"), 0.4, 100, None),
+        (concluded(), 61, 0, 100, "A wins 61 of 100 comparisons against B"),
+        (concluded(), 1383, 1, 2274, "A wins 1,383, ties 1 and loses 890 of 2,274 comparisons against B"),
+        (concluded(), 40, 30, 100, "A wins 40, ties 30 and loses 30 of 100 comparisons against B"),
+        (concluded(), 59, 0, 59, "A wins 59 of 59 comparisons against B"),
+        (concluded("kin"), 51, 2, 100, "The judge prefers A to B in 51 of 100 comparisons, with 2 ties"),
+        (concluded("rivals"), 20, 30, 59, "No clear winner: A wins 20, ties 30 and loses 9 of 59 comparisons against B"),
+        (concluded("stratum"), 61, 0, 100, None),
+        (concluded(measured=False), 61, 0, 100, None),
+        (concluded(), 40, 20, 100, None),
+        (concluded("rivals"), 30, 10, 100, None),
     ],
 )  # fmt: skip
 def test_a_title_counts_wins_if_the_lead_needs_no_more_words(
-    conclusion: Conclusion, share: float, n: int, title: str | None
+    conclusion: Conclusion, wins: int, ties: int, n: int, title: str | None
 ):
-    assert words.title_in_wins(conclusion, share, n) == title
+    assert words.title_in_wins(conclusion, wins, ties, n) == title
 
 
 def test_a_title_of_several_dimensions_is_short_only_if_all_say_the_same():

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from elo_exp.report import page
 from elo_exp.report.document import (
@@ -136,11 +137,28 @@ def test_a_table_as_markdown():
     assert TABLE.plain_rows[1] == ["zof", "a bc", "q"]
     assert format_markdown_table(TABLE).splitlines() == [
         "| name | number | words |",
-        "|---|---:|---|",
-        "| x\\|y | 1 | so |",
-        "| zof | a bc | q |",
+        "| ---- | -----: | ----- |",
+        "| x\\|y |      1 | so    |",
+        "| zof  |   a bc | q     |",
     ]
     assert strip_styles("x") == "x"
+
+
+def test_a_name_formats_no_markdown():
+    names = {
+        "a_b": "a_b",
+        "_a_": r"\_a\_",
+        "*a* `b` ~c~": r"\*a\* \`b\` \~c\~",
+        "<b>x": r"\<b>x",
+        "p < .05": "p < .05",
+        "[a](b)": r"[a\](b)",
+        "x\ny": "x y",
+        "模": "模",
+    }
+    table = Table(label="T", columns=["Name"], rows=[[name] for name in names])
+    lines = format_markdown_table(table).splitlines()[2:]
+    assert [line.strip("| ") for line in lines] == [*names.values()]
+    assert {cell_len(line) for line in lines} == {len(r"| \*a\* \`b\` \~c\~ |")}
 
 
 def test_a_row_has_a_cell_for_each_column():

@@ -1,16 +1,23 @@
-"""Export of a run's verdicts for other programs: a CSV for evalica, scores for inspect_ai."""
+"""Export of a run: tables, figures and the conclusion for a paper, and verdicts for evalica and inspect_ai."""
 
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
 from elo_exp.data.battles import Battles
 from elo_exp.errors import FileError
 from elo_exp.experiments import Context, Experiment, Report
-from elo_exp.files import escape_name, write_csv, write_jsonl
-from elo_exp.runs.reading import read_runs
+from elo_exp.files import escape_name, write_csv, write_jsonl, write_whole
+from elo_exp.formatting import join_names
+from elo_exp.report import paper_table
+from elo_exp.report.document import format_markdown_table
+from elo_exp.runs.reading import FinishedRun, read_runs
+
+logger = logging.getLogger(__name__)
 
 # In evalica's file; ten million rows are about a gigabyte
 MAX_EVALICA_ROWS = 10_000_000
@@ -23,15 +30,37 @@ class Export(Experiment):
 
     @property
     def opening(self) -> str:
-        return f"verdicts of {self.folder}"
+        return f"results of {self.folder}"
 
     def dry_run(self, context: Context) -> None:
         read_runs([self.folder])
 
     def run(self, context: Context) -> Report:
-        """Write the verdicts of each dimension, and the win rate of each entrant by prompt."""
+        """Write tables, figures and the conclusion, and the verdicts and win rates of each dimension."""
+        finished_run = read_runs([self.folder])[0][0]
+        verdict_paths = self._write_verdicts(context, finished_run)
+        paper_paths = _write_paper_files(context, finished_run)
+        figure_paths = _write_figures(context, finished_run)
+        figures = f"{len(figure_paths)} figures"
+        parts = [
+            *(path.name for path in paper_paths),
+            f"{figures} as PDF" if figure_paths else "",
+            f"{len(verdict_paths)} files for evalica and inspect_ai"
+            if verdict_paths
+            else "",
+        ]
+        names = [*filter(None, parts)]
+        return Report(
+            headline=math.nan,
+            text=f"wrote {join_names(names, len(names))}",
+            artifacts=[*paper_paths, *figure_paths, *verdict_paths],
+        )
+
+    def _write_verdicts(
+        self, context: Context, finished_run: FinishedRun
+    ) -> list[Path]:
         written_paths = []
-        for name, battles in read_runs([self.folder])[0][0].battles().items():
+        for name, battles in finished_run.battles().items():
             n = sum(count for _, count in iterate_verdicts(battles))
             if n > MAX_EVALICA_ROWS:
                 raise FileError(
@@ -59,8 +88,36 @@ class Export(Experiment):
                 ]
                 path = folder / f"inspect_{escape_name(model)}.jsonl"
                 written_paths.append(write_jsonl(path, shares))
-        text = f"wrote {len(written_paths)} files for evalica and inspect_ai"
-        return Report(headline=math.nan, text=text, artifacts=written_paths)
+        return written_paths
+
+
+def _write_paper_files(context: Context, finished_run: FinishedRun) -> list[Path]:
+    """Write the leaderboards as LaTeX and as Markdown, and the conclusion as text."""
+    table = paper_table.build_leaderboard_table(finished_run)
+    caption = paper_table.format_caption(finished_run)
+    markdown = f"{format_markdown_table(table)}\n\n{caption}\n"
+    conclusion = "\n".join([*paper_table.list_conclusions(finished_run), ""])
+    texts = {
+        "table.tex": paper_table.format_latex(table, caption),
+        "table.md": markdown,
+        "conclusion.txt": conclusion,
+    }
+    return [write_whole(context.run_dir / name, [text]) for name, text in texts.items()]
+
+
+def _write_figures(context: Context, finished_run: FinishedRun) -> list[Path]:
+    """Write the figures of a run as PDF; without any, say how to draw them."""
+    from elo_exp.figures.vector_pdf import convert_svg
+
+    drawn_paths = sorted((finished_run.folder / "figures").glob("*.svg"))
+    if not drawn_paths:
+        logger.info(
+            "The run has no figures. To export them, repeat its command with figures=true."
+        )
+    return [
+        write_whole(context.run_dir / "figures" / f"{path.stem}.pdf", convert_svg(path))
+        for path in drawn_paths
+    ]
 
 
 def iterate_verdicts(battles: Battles) -> Iterator[tuple[dict[str, str], int]]:

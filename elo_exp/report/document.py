@@ -4,6 +4,7 @@ A page module decides what is shown and in which order; how each kind of block l
 templates/blocks.html.j2, whose macros have the names of these classes.
 """
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -13,6 +14,8 @@ Style: TypeAlias = Literal[
     "not_done",
 ]  # fmt: skip
 
+# Characters that Markdown takes for a format, where it does
+_MARKDOWN_MARK = re.compile(r"[\\`*~|]|<(?=[a-zA-Z/!?])|(?<!\w)_|_(?!\w)|\](?=\()")
 # More outcomes than these are a bar
 MAX_OUTCOME_SQUARES = 200
 COMPARISON_TERMS = (
@@ -241,20 +244,37 @@ def add_headings(tables: Iterable[Table]) -> list[Block]:
 
 
 def format_markdown_table(table: Table) -> str:
-    """Return a table as Markdown, with headings in lower case; numbers stand on the right."""
-    heads = [column.lower() for column in table.columns]
-    rules = [
-        "---:" if column not in table.words else "---" for column in table.columns[1:]
+    """Return a table as Markdown that is aligned as text, with headings in lower case; numbers stand on the right."""
+    from rich.cells import cell_len, set_cell_size
+
+    heads = [_escape_markdown(column.lower()) for column in table.columns]
+    rows = [[_escape_markdown(cell) for cell in row] for row in table.plain_rows]
+    widths = [max(3, *map(cell_len, cells)) for cells in zip(heads, *rows, strict=True)]
+    are_words = [
+        i == 0 or column in table.words for i, column in enumerate(table.columns)
     ]
-    lines = map(_format_markdown_row, table.plain_rows)
+    rules = [
+        "-" * width if is_words else f"{'-' * (width - 1)}:"
+        for width, is_words in zip(widths, are_words, strict=True)
+    ]
+    lines = [
+        [
+            set_cell_size(cell, width)
+            if is_words
+            else f"{' ' * (width - cell_len(cell))}{cell}"
+            for cell, width, is_words in zip(cells, widths, are_words, strict=True)
+        ]
+        for cells in (heads, *rows)
+    ]
+    head_line, *row_lines = lines
     return "\n".join(
-        [_format_markdown_row(heads), f"|{'|'.join(['---', *rules])}|", *lines]
+        f"| {' | '.join(cells)} |" for cells in (head_line, rules, *row_lines)
     )
 
 
-def _format_markdown_row(cells: Sequence[str]) -> str:
-    escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
-    return f"| {' | '.join(escaped)} |"
+def _escape_markdown(text: str) -> str:
+    """Return a text as Markdown shows it on one line, without a format of its own."""
+    return _MARKDOWN_MARK.sub(r"\\\g<0>", text.replace("\n", " "))
 
 
 def _make_name_cell(cell: str | Cell) -> Cell:

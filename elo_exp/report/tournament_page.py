@@ -73,7 +73,7 @@ from elo_exp.report.strata_section import list_strata_blocks
 from elo_exp.report.viewer import list_verdict_blocks
 
 _MAX_ENTRANTS_ON_CARD = 6
-_NUMBERS = re.compile(r"\[[^]]*\]|p [<=>] \.\d+|\d+ points")
+_NUMBERS = re.compile(r"\[[^]]*\]|p [<=>] \.\d+|(?<!\d)\d+ points")
 _SEEN_NOTICE = (
     "Exploratory: {n_seen} verdicts had been seen under another design, so false differences are found more often than "
     "stated."
@@ -188,14 +188,17 @@ def _find_title(view: StandingsView) -> str | None:
     if len(view.dimensions) != 1 or len(view.standings.models) != 2:
         return None
     (d,) = view.dimensions
-    conclusion = d.conclusion
-    cell = conclusion and d.cells.get(
-        (conclusion.subject or "", conclusion.rival or "")
-    )
-    if not (conclusion and cell):
+    rates = [r for r in view.standings.win_rates if r.dimension == d.name]
+    if d.conclusion is None or len(rates) != 1:
         return None
-    share, n_comparisons, _ = cell
-    return words.title_in_wins(conclusion, share, n_comparisons)
+    (rate,) = rates
+    is_a = d.conclusion.subject == rate.entrant_a
+    return words.title_in_wins(
+        d.conclusion,
+        rate.a_wins if is_a else rate.b_wins,
+        rate.ties,
+        rate.a_wins + rate.b_wins + rate.ties,
+    )
 
 
 def _list_outcomes(view: StandingsView) -> list[Block]:
@@ -326,6 +329,7 @@ def _build_card(
         notes += check_sentences.equal_answers(d.equal_answers)
     notes += standings_words.list_unrated(d.board, d.groups[1:])
     ratings = d.board.ratings[:_MAX_ENTRANTS_ON_CARD] if d.board else ()
+    n_more = len(d.board.ratings) - len(ratings) if d.board else 0
     scale = fit_page_scale(view)
     bars = [bar for row in ratings if (bar := scale.bar(row, view.colors))]
     tests = " ".join(_describe_tests(d))
@@ -342,6 +346,7 @@ def _build_card(
             *(Paragraph(note) for note in notes if note),
             *(_link_to_judge(text, conclusion) for text in words.further(conclusion)),
             *([Bars(bars)] if bars else []),
+            *([Paragraph(f"and {n_more:,} more", "small")] if n_more else []),
             *([Paragraph(tests, "small")] if tests else []),
         ],
     )

@@ -41,6 +41,15 @@ def rating(row: Rating, digits: int = 0) -> str:
     return step(row, digits) or label
 
 
+def ranks(row: Rating) -> str:
+    """Say the ranks that an entrant may have, "2–3", or its only rank."""
+    if row.rank is None:
+        return NO_VALUE
+    if row.rank_low is None or row.rank_low == row.rank_high:
+        return str(row.rank)
+    return f"{row.rank_low}–{row.rank_high}"
+
+
 def step(row: Rating, digits: int = 0) -> str | None:
     """Say how far an entrant without a rating is from the next: "at least 353 above b".
 

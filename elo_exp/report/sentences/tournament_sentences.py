@@ -624,7 +624,7 @@ def title_of_all(conclusions: Sequence[Conclusion]) -> str | None:
 
 
 def title_in_wins(
-    conclusion: Conclusion, share: float, n_comparisons: int
+    conclusion: Conclusion, n_wins: int, n_ties: int, n_comparisons: int
 ) -> str | None:
     """Return the lead of one of two entrants as counts of wins; None if its sentence says more than that.
 
@@ -632,19 +632,19 @@ def title_in_wins(
     ----------
     conclusion
         Of two entrants on one rubric.
-    share
-        Win rate of the leader, ties counting half.
+    n_wins, n_ties
+        Comparisons that the leader won, and ties.
     n_comparisons
         Comparisons of the two.
     """
     leader, rival = conclusion.subject, conclusion.rival
-    n = round(share * n_comparisons)
-    if conclusion.adjustment or 2 * n <= n_comparisons:
+    if conclusion.adjustment or 2 * n_wins + n_ties <= n_comparisons:
         return None
-    if share < 1:  # all are said of all alone
-        n = min(n, n_comparisons - 1)
-    count = f"{n:,} of {n_comparisons:,} comparisons"
-    wins = f"{leader} wins {count} against {rival}"
+    n_losses = n_comparisons - n_wins - n_ties
+    counts = f"wins {n_wins:,}"
+    if n_ties:
+        counts += f", ties {n_ties:,} and loses {n_losses:,}"
+    wins = f"{leader} {counts} of {n_comparisons:,} comparisons against {rival}"
     if conclusion.state == "leads":
         return wins
     if conclusion.state == "words" and not conclusion.reasons:
@@ -655,7 +655,11 @@ def title_in_wins(
     if conclusion.state == "caution" and _describe_leader(conclusion).startswith(
         "the judge"
     ):
-        return f"The judge prefers {leader} to {rival} in {count}"
+        ties = f", with {n_ties:,} {'tie' if n_ties == 1 else 'ties'}" if n_ties else ""
+        return (
+            f"The judge prefers {leader} to {rival} in {n_wins:,} of {n_comparisons:,} "
+            f"comparisons{ties}"
+        )
     return None
 
 

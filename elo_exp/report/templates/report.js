@@ -115,6 +115,63 @@ function inTurns(text, paragraph) {
   return nodes;
 }
 
+// Markdown as elements. Every text enters as a text node, so HTML, images and links stay as they are written.
+const FORMAT = /`([^`]+)`|\*\*([^*]+)\*\*|\*([^*\s][^*]*)\*/g;
+function formatted(line) {
+  const nodes = [];
+  let end = 0;
+  for (const mark of line.matchAll(FORMAT)) {
+    const [whole, code, bold, italic] = mark;
+    nodes.push(line.slice(end, mark.index));
+    nodes.push(element(code ? "code" : bold ? "b" : "i", { textContent: code ?? bold ?? italic }));
+    end = mark.index + whole.length;
+  }
+  return [...nodes, line.slice(end)];
+}
+const FENCE = /^\s*(```|~~~)/;
+const HEADING = /^#{1,6}\s+(.*)/;
+const ITEM = /^\s*(?:[-*+]|(\d{1,9})[.)])\s+(.*)/;
+const cells = (line) => line.trim().replace(/^\||\|$/g, "").split("|");
+function rendered(text) {
+  const root = element("div", { className: "rendered" });
+  const lines = text.split("\n");
+  let open = null; // the list or the paragraph that the next line may belong to
+  const start = (node) => root.appendChild((open = node));
+  for (let at = 0; at < lines.length; at++) {
+    const line = lines[at];
+    const fence = line.match(FENCE)?.[1];
+    const item = line.match(ITEM);
+    if (fence) {
+      const begin = ++at;
+      while (at < lines.length && !lines[at].trimStart().startsWith(fence)) at++;
+      start(element("pre", {}, element("code", { textContent: lines.slice(begin, at).join("\n") })));
+      open = null;
+    } else if (!line.trim()) {
+      open = open?.tagName === "P" ? null : open;
+    } else if (HEADING.test(line)) {
+      start(element("h5", {}, ...formatted(line.match(HEADING)[1])));
+      open = null;
+    } else if (item) {
+      const kind = item[1] ? "OL" : "UL";
+      if (open?.tagName !== kind) start(element(kind, item[1] ? { start: Number(item[1]) } : {}));
+      open.append(element("li", {}, ...formatted(item[2])));
+    } else if (line.trimStart().startsWith("|") && /^[\s|:-]*-[\s|:-]*$/.test(lines[at + 1] ?? "")) {
+      const table = start(element("table", {}, element("tr", {}, ...cells(line).map((cell) => element("th", {}, ...formatted(cell))))));
+      for (at += 2; lines[at]?.trimStart().startsWith("|"); at++)
+        table.append(element("tr", {}, ...cells(lines[at]).map((cell) => element("td", {}, ...formatted(cell)))));
+      at--;
+      open = null;
+    } else if (open?.tagName === "P") {
+      open.append(element("br"), ...formatted(line));
+    } else if (/^\s/.test(line) && open?.lastElementChild) {
+      open.lastElementChild.append(element("br"), ...formatted(line.trim()));
+    } else {
+      start(element("p", {}, ...formatted(line)));
+    }
+  }
+  return root;
+}
+
 // How often each outcome came in each stratum, for two entrants.
 function tally(comparisons) {
   const strata = Map.groupBy(comparisons, (comparison) => comparison.stratum);
@@ -171,7 +228,7 @@ function show(index) {
     element("div", { className: "two" }, ...entrants.map((entrant, side) =>
       element("article", { className: winner === side ? "answer won" : "answer" },
         element("h4", { textContent: entrant + (winner === side ? " wins" : "") }),
-        ...(isTalk(answers[side]) ? inTurns(answers[side], paragraph) : [paragraph(answers[side])]),
+        ...(isTalk(answers[side]) ? inTurns(answers[side], rendered) : [answers[side] ? rendered(answers[side]) : paragraph(answers[side])]),
       ),
     )),
   );
