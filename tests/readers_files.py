@@ -177,6 +177,41 @@ def _votes(folder: Path) -> None:
     write_jsonl(folder / "battles.jsonl", judged)
 
 
+def _named_columns(folder: Path) -> None:
+    """Tables with names of columns that nobody else has: answers, long and wide, scores, and people's labels."""
+    numbers = range(59)
+    for name, words in {"chat_old": "I think it is", "chat_new": "It is"}.items():
+        rows = [
+            {"user_input": f"What is {n} and {n}?", "reply": f"{words} {2 * n}."}
+            for n in numbers
+        ]
+        write_table(folder / f"{name}.csv", rows)
+    wide = [
+        {
+            "question": f"What is {n} and 1?",
+            "gpt4": f"It is {n + 1}.",
+            "claude": f"{n}.",
+        }
+        for n in numbers
+    ]
+    write_table(folder / "wide.csv", wide)
+    graded = [
+        {"case": f"q{n}", "bot": bot, "mark": n % 2 * (bot == "large")}
+        for n in numbers
+        for bot in ("small", "large")
+    ]
+    write_table(folder / "graded.csv", graded)
+    rows = [{"case": f"q{n}", "small": 0, "large": n % 2} for n in numbers]
+    write_table(folder / "graded_wide.csv", rows)
+    judged = [
+        {"id": f"q{n}", "judge": n % 2, "human": n % 3 % 2 if n < 30 else ""}
+        for n in numbers
+    ]
+    write_table(folder / "judged.csv", judged)
+    experts = [{"id": f"q{n}", "expert": n % 3 % 2} for n in range(30, 59)]
+    write_table(folder / "experts.csv", experts)
+
+
 def _scores(folder: Path) -> None:
     """Scores of two models by other programs."""
     right = {"gpt": [1, 1, 0, 1], "claude": [0, 1, 0, 1]}
@@ -198,6 +233,7 @@ def _scores(folder: Path) -> None:
         "def check(prompt, answer): return len(answer) / 1000\n",
     )
     write(folder / "scores.csv", f"item_id,model_id,score\n{''.join(rows)}")
+    _named_columns(folder)
     agents_example.write_files(folder)
     for name, agent in {"a": "careful", "b": "quick"}.items():
         agents_example.write_log(folder / f"{name}.eval", agent)

@@ -44,7 +44,7 @@ def test_a_file_is_recognised_by_its_keys_and_every_answer_is_read(tmp_path, nam
 
 
 def test_every_format_has_rows_here():
-    assert {one.name for one in answers.formats()} == set(MADE)
+    assert {one.name for one in answers.formats()} == {*MADE, answers.WIDE_TABLE}
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl", "csv.gz"])
@@ -135,10 +135,9 @@ def test_a_file_of_no_format_is_told_what_it_lacks(tmp_path):
     with pytest.raises(UserError) as error:
         answers.read_answers(path)
     assert str(error.value) == (
-        f"{path} has no answer column (response_text, response, answer, output, completion or generation). "
-        "docs/formats.md lists what can be read.\n"
-        "  The file (lines) has model, prompt, uid.\n"
-        "  It is not arena_hard's answers: it lacks messages."
+        f"{path} has no column for the answer. Name its column:\n"
+        "  columns.answer=COLUMN\n"
+        "  Its columns: uid (1 number), model (1 text), prompt (1 text)."
     )
 
 

@@ -623,10 +623,7 @@ def test_a_share_outside_its_range_is_refused(tmp_path: Path):
 
 def test_a_table_without_a_winner_is_told_how_shares_are_named(tmp_path: Path):
     path = write_table(tmp_path / "battles.csv", SHARES)
-    assert (
-        "  battles_columns.score=share     if share is the share of model_a"
-        in refused(path)
-    )
+    assert "  columns.share=share     if share is the share of model_a" in refused(path)
     assert "promptfoo" not in refused(path)
 
 

@@ -450,7 +450,7 @@ def test_a_row_of_a_table_in_memory_is_named_by_its_number():
         (pd.DataFrame(DEMO[:0], columns=list(OK)), "frame is a table without rows."),
         (pd.DataFrame([[1, 2]], columns=["winner", "winner"]), "frame has the column winner twice."),
         ([7], "frame must be a table of pandas, polars or pyarrow, rows as dictionaries, or files; row 1 is 7."),
-        (pd.DataFrame({"a": [1]}), "frame has no format that can be read."),
+        (pd.DataFrame({"a": [1]}), "frame has no columns of battles or scores."),
     ],
 )  # fmt: skip
 def test_what_is_no_table_of_battles_is_refused(table, said):

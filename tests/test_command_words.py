@@ -240,7 +240,7 @@ MISTAKES = {
     "old.jsonl bank.jsonl": "bank.jsonl holds prompts and no answers. Write:\n  prompts=bank.jsonl",
     "bank.jsonl": "bank.jsonl holds prompts and no answers. To let models answer them first, or to rate battles whose "
     "columns have other names, write:\n  prompts=bank.jsonl 'entrant=[hf:org/model,api:name]'\n  "
-    "bank.jsonl battles_columns.model_a=",
+    "bank.jsonl columns.model_a=",
     "'study=[own,medical]'": "A run has one study; got study=[own,medical]. To run one job with each, add -m:\n"
     "  -m study=own,medical",
     "'judge=[sonnet]'": "judge takes one value without brackets. Write judge=sonnet.",

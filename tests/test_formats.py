@@ -442,14 +442,17 @@ def refused(path: Path, **how: Any) -> str:
     ("row", "words"),
     [
         ({"left": "a", "right": "b", "won": "left"},
-         "  It is not evalica: it lacks winner."),
+         "has no column for model A, model B and the verdict. Did you mean left and right?\n"
+         "  columns.model_a=left columns.model_b=right columns.verdict=COLUMN\n"
+         "  Its columns: left (1 text), right (1 text), won (1 text)."),
         ({"generator_1": "a", "generator_2": "b", "instruction": "?", "pref": 1},
          "  It is not alpaca_eval: it lacks preference."),
-        ({"x": 1}, "has no format that can be read. Name its columns, or see docs/formats.md:\n"
-         "  battles_columns.model_a=COLUMN battles_columns.model_b=COLUMN battles_columns.winner=COLUMN\n"
-         "  The file (lines) has x."),
+        ({"x": 1}, "has no columns of battles or scores. Name them, or see docs/formats.md:\n"
+         "  columns.model_a=COLUMN columns.model_b=COLUMN columns.verdict=COLUMN     if a row is a battle\n"
+         "  columns.item=COLUMN columns.entrant=COLUMN columns.score=COLUMN     if a row is a score\n"
+         "  Its columns: x (1 number)."),
         ({"question_id": 1, "model": "a", "judgment": "", "score": 7},
-         "has no column model_a. Name the column:\n  battles_columns.model_a=COLUMN\n  Its columns: "),
+         "has no column model_a. Did you mean model?\n  columns.model_a=model\n  Its columns: question_id (1 "),
     ],
 )  # fmt: skip
 def test_a_file_of_no_format_is_refused_with_what_the_nearest_lacks(

@@ -42,7 +42,10 @@ def test_three_formats_are_one_pair(tmp_path, row, subset):
     [
         ([{**OWN, "label": "c"}], 'label must be one of a, b, tie; got "c"'),
         ([{**OWN, "prompt": None}], "row 1 has no prompt, or not two responses"),
-        ([{"text": "x"}], "It needs prompt, response_a"),
+        (
+            [{"text": "x"}],
+            "has no column for the prompt, answer A, answer B and the human label",
+        ),
         ([], "holds no pairs"),
     ],
 )

@@ -1,17 +1,20 @@
 """Files of answers, joined to the prompts that they answer; what is missing on either side is said."""
 
 import functools
+import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data import answers, conversations
+from elo_exp.data import answers, column_roles, conversations
 from elo_exp.data.answers import Answer
 from elo_exp.data.bank import DEFAULT_SOURCE, PromptBank, hash_text
-from elo_exp.data.field_names import fold_spaces, natural_key
+from elo_exp.data.column_roles import NO_COLUMNS, Columns
+from elo_exp.data.field_names import entrant_stem, fold_spaces, natural_key
 from elo_exp.data.similar_questions import describe_closest_questions, shorten_question
+from elo_exp.data.table_files import Source
 from elo_exp.errors import EvidenceError, FileError, SettingError, format_value
 from elo_exp.records import Prompt, Response
 
@@ -33,6 +36,7 @@ class AnswerSet:
 
     given   whether the command named the entrant
     inside  the file's own name of it, where the file has several
+    columns  the file's column of each role that the command names
     """
 
     entrant: str
@@ -41,6 +45,7 @@ class AnswerSet:
     is_named: bool
     inner_name: str | None
     rows: Sequence[Answer]
+    columns: Columns = field(default_factory=dict)
 
     @functools.cached_property
     def _rows_by_text(self) -> Mapping[str, Sequence[Answer]]:
@@ -358,9 +363,11 @@ class JoinedAnswers:
         )
         return [
             *lines,
+            *_describe_wide_tables(self.answer_sets.values()),
             *oddities,
             *self._describe_counts(keeps_all),
             *self._describe_extra_draws(),
+            *_describe_scores(self.answer_sets.values()),
         ]
 
     def _describe_extra_draws(self) -> list[str]:
@@ -445,10 +452,44 @@ class JoinedAnswers:
         return lines
 
 
-def entrant_stem(path: Path) -> str:
-    """Return a file's name without its endings and without "responses_"."""
-    name = Path(path.name.removesuffix(".gz")).stem
-    return name.removeprefix("responses_") or name
+def find_guessed_columns(answer_sets: Iterable[AnswerSet]) -> dict[Path, list[str]]:
+    """Return the columns that are taken as an entrant each because they hold texts, by file."""
+    guessed = defaultdict[Path, list[str]](list)
+    for answer_set in answer_sets:
+        if answer_set.format == answers.WIDE_TABLE:
+            guessed[answer_set.path].append(answer_set.inner_name or answer_set.entrant)
+    return dict(guessed)
+
+
+def _describe_wide_tables(answer_sets: Iterable[AnswerSet]) -> list[str]:
+    """Return the setting that a model as judge needs, for each table with guessed entrants."""
+    lines = []
+    for path, columns in find_guessed_columns(answer_sets).items():
+        (setting,) = column_roles.format_settings({"answer": columns})
+        lines += [
+            f"{path}: each column of texts is taken as an entrant. With a model as the judge, add:",
+            setting,
+        ]
+    return lines
+
+
+def _describe_scores(answer_sets: Collection[AnswerSet]) -> list[str]:
+    """Return how to rate by the scores that all rows have beside their answers; nothing without such scores."""
+    rows = [row for answer_set in answer_sets for row in answer_set.rows]
+    names = (
+        name
+        for name in column_roles.NAMES_BY_ROLE["score"]
+        if all(column_roles.is_number(row.columns.get(name)) for row in rows)
+    )
+    if (name := next(names, None)) is None:
+        return []
+    paths = dict.fromkeys(
+        shlex.quote(str(answer_set.path)) for answer_set in answer_sets
+    )
+    return [
+        f"scores: each row also has a number in {name}. To rate by it, without a judge:",
+        f"  python -m elo_exp experiment=rate {' '.join(paths)} columns.score={name}",
+    ]
 
 
 def _folder_name(path: Path) -> str:
@@ -491,8 +532,12 @@ def parse_answers_setting(value: Any) -> list[NamedFile]:
     return named_files
 
 
-def read_answer_sets(files: Sequence[NamedFile]) -> dict[str, AnswerSet]:
+def read_answer_sets(
+    files: Sequence[NamedFile], columns: Columns = NO_COLUMNS
+) -> dict[str, AnswerSet]:
     """Read files, and return the answers of each entrant by name.
+
+    columns  the column of each role, in the files that have it
 
     An entrant is called what the command says, else what the file says, else as the file, else as
     its folder. Raises FileError for a file that cannot be read, and SettingError for two of one name and
@@ -501,9 +546,13 @@ def read_answer_sets(files: Sequence[NamedFile]) -> dict[str, AnswerSet]:
     paths = [(name, path) for name, path in files if path is not None]
     stems = Counter(entrant_stem(path) for path in {path for _, path in paths})
     answer_sets: dict[str, AnswerSet] = {}
+    present = column_roles.select_present([path for _, path in paths], columns)
     for name, path in paths:
         for answer_set in _split_by_entrant(
-            path, name, is_alone=stems[entrant_stem(path)] == 1
+            path,
+            name,
+            present.get(path, NO_COLUMNS),
+            is_alone=stems[entrant_stem(path)] == 1,
         ):
             if not answer_set.entrant.isprintable():
                 raise FileError.bad_file(
@@ -544,14 +593,15 @@ def _build_second_file_error(answer_set: AnswerSet, first_path: Path) -> Setting
 
 
 def _split_by_entrant(
-    path: Path, name: str | None, *, is_alone: bool
+    path: Path, name: str | None, columns: Columns, *, is_alone: bool
 ) -> Iterable[AnswerSet]:
-    file_format, rows, by_entrant = _read_file(path)
+    file_format, rows, by_entrant = _read_file(path, columns)
     inner_names = [name for name in by_entrant if name is not None]
     shared_fields: dict[str, Any] = {
         "path": path,
         "format": file_format.name,
         "is_named": name is not None,
+        "columns": columns,
     }
     if name is not None and len(inner_names) > 1:
         if name not in inner_names:
@@ -593,9 +643,14 @@ def _split_by_entrant(
     ]
 
 
-def read_answer_set(path: Path, entrant: str, inside: str | None) -> AnswerSet:
-    """Return the answers of one entrant of a file, as `entrants` has found them."""
-    (answer_set,) = _split_by_entrant(path, inside or entrant, is_alone=True)
+def read_answer_set(
+    path: Path, entrant: str, inside: str | None, columns: Columns = NO_COLUMNS
+) -> AnswerSet:
+    """Return the answers of one entrant of a file, as `entrants` has found them.
+
+    columns  the file's column of each role that the command names
+    """
+    (answer_set,) = _split_by_entrant(path, inside or entrant, columns, is_alone=True)
     return AnswerSet(**{**vars(answer_set), "entrant": entrant, "inner_name": inside})
 
 
@@ -690,7 +745,7 @@ def _find_reference(rows: Sequence[Answer]) -> str | None:
     return min((str(row.reference) for row in referenced_rows), default=None)
 
 
-def _read_file(path: Path) -> _AnswerFile:
+def _read_file(path: Path, columns: Columns) -> _AnswerFile:
     """Return a file's format, its rows, and these by entrant.
 
     It is read once in a command, in which several parts ask for it, as long as it does not change.
@@ -702,12 +757,13 @@ def _read_file(path: Path) -> _AnswerFile:
     except OSError as error:
         raise FileError.bad_file(path, f"cannot be read ({error.strerror})") from None
     version = status.st_ino, status.st_mtime_ns, status.st_size
-    return _read_version(path.absolute(), path, version)
+    source = column_roles.name_columns(path, columns, column_roles.ANSWER_COLUMNS)
+    return _read_version(path.absolute(), source, version)
 
 
 @functools.lru_cache(maxsize=256)
-def _read_version(_: Path, path: Path, __: tuple[int, int, int]) -> _AnswerFile:
-    file_format, rows = answers.read_answers(path)
+def _read_version(_: Path, source: Source, __: tuple[int, int, int]) -> _AnswerFile:
+    file_format, rows = answers.read_answers(source)
     by_entrant: dict[str | None, list[Answer]] = defaultdict(list)
     for row in rows:
         by_entrant[row.entrant].append(row)

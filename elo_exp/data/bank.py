@@ -4,7 +4,7 @@ import hashlib
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,9 +12,16 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, StringConstraints
 
-from elo_exp.data import bank_formats, field_names, inspect_log, table_files
+from elo_exp.data import (
+    bank_formats,
+    column_roles,
+    field_names,
+    inspect_log,
+    table_files,
+)
 from elo_exp.data.answers import parse_reference
-from elo_exp.data.table_files import Row
+from elo_exp.data.column_roles import NO_COLUMNS, PROMPT_COLUMNS, Columns
+from elo_exp.data.table_files import NamedTable, Row
 from elo_exp.errors import FileError, SettingError
 from elo_exp.files import check_sendable, read_texts, report_read_errors, validate
 from elo_exp.records import Prompt, canonical_json, make_fingerprint
@@ -56,14 +63,16 @@ class PromptBank:
     """A bank with its columns. The file is read once, when something of it is first asked for.
 
     history  of an arena's conversations, keep what model_a said, and ask the last turn
+    columns  the column of each role, which the file need not have
     """
 
     path: Path
     history: bool = False
+    columns: Columns = field(default_factory=dict)
 
     @cached_property
     def _rows(self) -> list[tuple[Prompt, Row]]:
-        return _load_rows(self.path, history=self.history)
+        return _load_rows(self.path, history=self.history, columns=self.columns)
 
     @property
     def prompts(self) -> list[Prompt]:
@@ -130,13 +139,15 @@ def load_referenced_texts(path: Path, purpose: str) -> list[Prompt]:
 
 
 @report_read_errors
-def _load_rows(path: Path, *, history: bool = False) -> list[tuple[Prompt, Row]]:
+def _load_rows(
+    path: Path, *, history: bool = False, columns: Columns = NO_COLUMNS
+) -> list[tuple[Prompt, Row]]:
     """Return every prompt with its row."""
     prompt_rows: list[tuple[Prompt, Row]] = []
     repeated_texts = []
     locations: dict[str, str] = {}
     texts: dict[str, str] = {}
-    for location, row in _read_rows(path):
+    for location, row in _read_named_rows(path, columns):
         prompt = _parse_prompt(row, location, history=history)
         if (earlier := locations.setdefault(prompt.prompt_id, location)) != location:
             has_no_id = (
@@ -188,6 +199,14 @@ def _hash_messages(messages: Sequence[Any]) -> str:
         case [{"role": "user", "content": str(text)}]:
             return hash_text(text)
     return bank_formats.hash_messages(messages)
+
+
+def _read_named_rows(path: Path, columns: Columns) -> Iterator[tuple[str, Row]]:
+    """Yield the rows of a bank under our names, if the command names its columns."""
+    present = column_roles.select_present([path], columns).get(path, NO_COLUMNS)
+    source = column_roles.name_columns(path, present, PROMPT_COLUMNS)
+    for location, row in _read_rows(path):
+        yield location, source.rename(row)[0] if isinstance(source, NamedTable) else row
 
 
 def _read_rows(path: Path) -> Iterator[tuple[str, Row]]:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from elo_exp.data import table_files
+from elo_exp.data import column_roles, table_files
 from elo_exp.data.battle_texts import QUESTION_TEXT_COLUMNS, find_answer_columns
+from elo_exp.data.column_roles import BATTLE_COLUMNS
 from elo_exp.data.formats import Format
 from elo_exp.data.table_files import BLANK_FIELDS, CONVERSATION_PREFIX, Source
 from elo_exp.errors import FileError, SettingError
@@ -24,9 +25,36 @@ FIELDS = (
     "count",  # of a format that makes its fields neither
     "cluster",
 )
+_ROLE_BY_FIELD = {field: role for role, field in BATTLE_COLUMNS.items()}
 _OPTIONAL_COLUMNS = ("equal_answers", "style_a", "style_b", "draw_a", "draw_b")
 # Not a column of the file: why a row is malformed
 MALFORMED_COLUMN = "\0malformed"
+
+
+def name_fields(
+    columns: Mapping[str, str | Sequence[str] | None],
+    column_by_field: Mapping[str, str | None],
+) -> dict[str, str | None]:
+    """Return the column of each field of a battle, as the roles of columns and the fields say.
+
+    columns          the column of each role
+    column_by_field  the column of each field, for fields without a role
+
+    Raises SettingError for a field that has two columns.
+    """
+    named_fields = dict(column_by_field)
+    for role, field in BATTLE_COLUMNS.items():
+        column = columns.get(role)
+        if not isinstance(column, str):
+            continue
+        usual = None if field == "score" else field
+        if (other_column := named_fields.get(field, usual)) not in (usual, column):
+            raise SettingError(
+                f"columns.{role}={column} and battles_columns.{field}={other_column} are two columns for one thing. "
+                "Give one of them."
+            )
+        named_fields[field] = column
+    return named_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +98,7 @@ def find_columns(
         if column is None and name == "winner" and file_format.fields:
             column = name
         if column is None and name in REQUIRED:
-            shares = "  battles_columns.score=COLUMN     if it holds shares of model_a"
+            shares = "  columns.share=COLUMN     if it holds shares of model_a"
             raise SettingError(
                 f"battles_columns.{name} must name a column; got null.",
                 *([shares] if name == "winner" else []),
@@ -80,12 +108,15 @@ def find_columns(
         fields[name] = column = str(column)
         is_required = name in REQUIRED and not file_format.fields
         if (is_required or requested == column != name) and column not in present:
+            role = _ROLE_BY_FIELD.get(name)
+            if role is not None:
+                raise column_roles.build_no_column_error(path, role, column)
             raise FileError.bad_file(
                 path,
                 f"has no column {column}",
                 "Name the column:",
                 f"  battles_columns.{name}=COLUMN",
-                f"  Its columns: {', '.join(present)}",
+                column_roles.describe_columns(path),
             )
     by_field = {name: name for name in _OPTIONAL_COLUMNS} | fields
     texts = [

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -324,7 +325,11 @@ class _BattleFile:
         if isinstance(self.path, Frame):
             source = self.path if is_plain else self.iterate_rows()
             return table_files.encode_rows(source, columns)
-        if is_plain and table_files.estimate_text_bytes(self.path) >= MIN_DUCKDB_BYTES:
+        if (
+            is_plain
+            and isinstance(self.path, Path)
+            and table_files.estimate_text_bytes(self.path) >= MIN_DUCKDB_BYTES
+        ):
             coded = table_files.read_by_columns(self.path, columns)
             if coded is not None:
                 return coded, None
@@ -529,7 +534,7 @@ def _warn(
     if len(rare) and battles.n_total() >= _MIN_BATTLES_FOR_RARE_NAMES:
         slips = quote_names(models[i] for i in rare)
         warnings.append(f"in one row alone: {slips}. Check the name.")
-    setting = "If a column names it, set battles_columns.question_id=COLUMN."
+    setting = "If a column names it, set columns.item=COLUMN."
     if (n_unnamed := battles.n_unnamed()) and not battles.is_alone:
         warnings.append(
             f"{n_unnamed} of {battles.n_total()} battles name no question, so that nobody knows how many prompts there are. "

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 PROMPT = ("prompt", "question", "input", "instruction", "text", "query")
@@ -47,6 +48,12 @@ def describe_alike(names: Iterable[str], noun: str = "models") -> list[str]:
         f"the {noun} {', '.join(map(repr, group))} look alike and are taken for different ones."
         for group in group_alike(names)
     ]
+
+
+def entrant_stem(path: Path) -> str:
+    """Return a file's name without its endings and without "responses_"."""
+    name = Path(path.name.removesuffix(".gz")).stem
+    return name.removeprefix("responses_") or name
 
 
 def first_value(row: Mapping[Any, Any], names: Sequence[str]) -> Any:

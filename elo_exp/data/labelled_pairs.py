@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data import table_files
+from elo_exp.data import column_roles, table_files
+from elo_exp.data.column_roles import NO_COLUMNS, Columns
 from elo_exp.data.field_names import fold_spaces
 from elo_exp.data.table_files import Row
 from elo_exp.errors import FileError, format_value
@@ -22,6 +23,16 @@ _FOREIGN_COLUMNS = {
     **{"question": "prompt", "response_A": "response_a", "response_B": "response_b"},
     "source": "subset",
 }
+# Our name of each role
+COLUMNS = {
+    "prompt": "prompt",
+    "answer_a": "response_a",
+    "answer_b": "response_b",
+    "human_label": "label",
+    "reference": "reference",
+    "cluster": "cluster",
+}
+_REQUIRED_ROLES = ("prompt", "answer_a", "answer_b", "human_label")
 _LABELS = {"1": "a", "2": "b", "A>B": "a", "B>A": "b", "A=B": "tie"}
 _RESPONSE_COLUMNS = (
     *(("output_1", "output_2"), ("response_a", "response_b")),
@@ -77,9 +88,18 @@ def has_verdicts(keys: Collection[str]) -> bool:
 
 
 @report_read_errors
-def read_pairs(path: Path) -> list[GoldPair]:
-    """Read the pairs of a table; equal ones count once. Raises FileError for a row that is none."""
-    rows = table_files.read_rows(path)
+def read_pairs(path: Path, columns: Columns = NO_COLUMNS) -> list[GoldPair]:
+    """Read the pairs of a table; equal ones count once. Raises FileError for a row that is none.
+
+    columns  the column of each role that the command names
+    """
+    column_roles.refuse_absent_columns([path], columns)
+    present = column_roles.select_present([path], columns).get(path, NO_COLUMNS)
+    source = column_roles.name_columns(path, present, COLUMNS)
+    keys = {_FOREIGN_COLUMNS.get(name, name) for name in table_files.read_keys(source)}
+    if keys and (lacking := [r for r in _REQUIRED_ROLES if COLUMNS[r] not in keys]):
+        raise column_roles.build_no_roles_error(source, lacking)
+    rows = table_files.read_rows(source)
     pairs = {
         pair.pair_id: pair
         for pair in (parse_pair(*location_row) for location_row in rows)

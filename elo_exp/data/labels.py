@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -16,8 +16,10 @@ from typing import Literal
 
 import numpy as np
 
+from elo_exp.data import column_roles, table_files
+from elo_exp.data.column_roles import NO_COLUMNS, Columns
 from elo_exp.errors import FileError, SettingError, format_value
-from elo_exp.files import read_json, read_jsonl, validate, write_json
+from elo_exp.files import read_json, validate, write_json
 from elo_exp.records import Battle, Comparison, MissingBattle, Record, canonical_json
 
 CHOICES = ("1", "2", "tie", "both bad", "skip")
@@ -27,6 +29,16 @@ _WINNER_BY_CHOICE = {
     "tie": "tie",
     "both bad": "tie (bothbad)",
 }
+# Our name of each role, in a table of verdicts by people
+COLUMNS = {
+    "item": "question_id",
+    "model_a": "model_a",
+    "model_b": "model_b",
+    "verdict": "winner",
+    "judge": "judge",
+    "cluster": "cluster",
+}
+_REQUIRED_ROLES = ("item", "model_a", "model_b", "verdict")
 # 64 bits
 _ID_DIGITS = 16
 _KEY_BYTES = 32
@@ -72,11 +84,15 @@ class Key(Record):
         return key
 
     @classmethod
+    def draw(cls) -> "Key":
+        """Draw one at random."""
+        return cls(key=secrets.token_hex(_KEY_BYTES))
+
+    @classmethod
     def read_or_create(cls, path: Path) -> "Key":
         """Read it, or draw one and write it where there is none yet."""
         if not path.is_file():
-            new_key = cls(key=secrets.token_hex(_KEY_BYTES))
-            write_json(path, new_key.to_dict())
+            write_json(path, cls.draw().to_dict())
             path.chmod(0o600)
         return cls.read(path)
 
@@ -165,12 +181,24 @@ def assign_to_annotators(
 # What they said
 
 
+def is_exported(path: Path) -> bool:
+    """Whether a file holds labels that a page exported."""
+    return {"page", "id", "choice"} <= table_files.read_keys(path)
+
+
 def read_labels(
-    paths: Sequence[Path], key: Key, comparison_by_id: Mapping[str, Comparison]
+    paths: Sequence[Path],
+    key: Key,
+    comparison_by_id: Mapping[str, Comparison],
+    columns: Columns = NO_COLUMNS,
 ) -> list[tuple[str, Label, Comparison]]:
-    """Read the files of annotators: of each label its annotator, whom the file is called after, and what was shown.
+    """Read the files of annotators: of each label its annotator, and what was shown.
+
+    A file has the rows that a page exported, and its annotator is called as the file. Or it is a table of verdicts by
+    prompt and entrants, one of whose columns may name the annotators.
 
     comparison_by_id  the comparisons that the run made, by the ids of their labels
+    columns           the column of each role that the command names
     Raises FileError for another run's page, an unknown comparison, one that stands twice in a file, and two files of one
     person; SettingError for two files of one name.
     """
@@ -184,11 +212,10 @@ def read_labels(
                 "after the annotator."
             )
         names[name] = path
-        locations = dict[str, str]()
-        for location, row in read_jsonl(path):
-            label = validate(
-                Label, row, location, "Give the file that the page exported."
-            )
+        locations = dict[tuple[str, str], str]()
+        for location, annotator, label in _read_file(
+            path, key, comparison_by_id, columns
+        ):
             if label.page != key.page:
                 raise FileError.bad_file(
                     location,
@@ -202,7 +229,7 @@ def read_labels(
                     f"labels the comparison {format_value(label.id)}, which the run does not have",
                     "Export the labels again.",
                 )
-            if first_location := locations.get(label.id):
+            if first_location := locations.get((annotator, label.id)):
                 raise FileError.bad_file(
                     location,
                     f"labels a comparison again, after {first_location}",
@@ -213,13 +240,111 @@ def read_labels(
                     f"labels has two files from one browser, which count as one annotator: {other_path} and {path}. "
                     "Give only the later one."
                 )
-            locations[label.id] = location
-            rows.append((name, label, comparison_by_id[label.id]))
+            locations[annotator, label.id] = location
+            rows.append((annotator, label, comparison_by_id[label.id]))
         if not locations:
             raise FileError.bad_file(
                 path, "holds no labels", "Give the file that the page exported."
             )
     return rows
+
+
+def _read_file(
+    path: Path, key: Key, comparison_by_id: Mapping[str, Comparison], columns: Columns
+) -> Iterator[tuple[str, str, Label]]:
+    """Yield labels with their places and annotators."""
+    name = path.name.partition(".")[0]
+    keys = table_files.read_keys(path)
+    if keys and not is_exported(path):
+        yield from _read_verdicts(path, key, comparison_by_id, columns)
+        return
+    for location, row in table_files.read_rows(path):
+        cells = row
+        if table_files.detect_shape(path) != "lines":
+            cells = {name: table_files.to_text(value) for name, value in row.items()}
+            if column_roles.is_number(seconds := cells.get("seconds")):
+                cells["seconds"] = float(str(seconds))
+        remedy = "Give the file that the page exported."
+        yield location, name, validate(Label, dict(cells), location, remedy)
+
+
+def _read_verdicts(
+    path: Path, key: Key, comparison_by_id: Mapping[str, Comparison], columns: Columns
+) -> Iterator[tuple[str, str, Label]]:
+    """Yield the labels of a table with a prompt, two entrants and a verdict in each row; an empty verdict is skipped."""
+    column_roles.refuse_absent_columns([path], columns)
+    present = column_roles.select_present([path], columns)[path]
+    named = column_roles.name_usual_columns(path, present, COLUMNS)
+    if lacking := [role for role in _REQUIRED_ROLES if role not in named]:
+        exported = "  Or give the file that the page of the run exported."
+        raise column_roles.build_no_roles_error(path, lacking, exported)
+    ids = defaultdict[tuple[str, ...], dict[str, str]](dict)
+    for label_id, comparison in comparison_by_id.items():
+        if not (comparison.draw_a or comparison.draw_b):
+            compared = (comparison.prompt_id, *comparison.entrants)
+            ids[compared][comparison.dimension] = label_id
+    source = column_roles.name_columns(path, named, COLUMNS)
+    for location, row in table_files.read_rows(source):
+        cells = {
+            str(name): table_files.to_text(value) or "" for name, value in row.items()
+        }
+        compared = tuple(cells[COLUMNS[role]] for role in _REQUIRED_ROLES[:3])
+        _, model_a, model_b = compared
+        annotator = cells.get("judge") or path.name.partition(".")[0]
+        label = Label(
+            page=key.page,
+            browser=f"{path} {annotator}",
+            id=_find_id(ids, compared, cells.get("dimension", ""), location),
+            choice=_parse_choice(cells[COLUMNS["verdict"]], model_a, model_b, location),
+            cluster=cells.get("cluster") or None,
+        )
+        yield location, annotator, label
+
+
+def _find_id(
+    ids: Mapping[tuple[str, ...], Mapping[str, str]],
+    compared: tuple[str, ...],
+    dimension: str,
+    location: str,
+) -> str:
+    """Return the id of a comparison of a prompt and two entrants. Raises FileError if the run has none, or several."""
+    id_by_dimension = ids.get(compared, {})
+    item, model_a, model_b = compared
+    if not id_by_dimension:
+        example_item, example_a, example_b = next(iter(ids), ("none", "", ""))
+        raise FileError.bad_file(
+            location,
+            f"labels {model_a} and {model_b} on {item}, which the run did not compare",
+            "",
+            f"  It compared, for example, {example_a} and {example_b} on {example_item}.",
+        )
+    if not dimension and len(id_by_dimension) == 1:
+        return next(iter(id_by_dimension.values()))
+    if dimension not in id_by_dimension:
+        raise FileError.bad_file(
+            location,
+            f"has the rubric {format_value(dimension)}",
+            f"Name one of the run in a column dimension: {', '.join(id_by_dimension)}.",
+        )
+    return id_by_dimension[dimension]
+
+
+def _parse_choice(
+    word: str, model_a: str, model_b: str, location: str
+) -> Literal["1", "2", "tie", "both bad", "skip"]:
+    """Return the choice that a word of a winner stands for. Raises FileError for another word."""
+    choices: dict[str, Literal["1", "2", "tie", "both bad", "skip"]] = {
+        **{"model_a": "1", "model_b": "2", model_a: "1", model_b: "2"},
+        **{"tie": "tie", "tie (bothbad)": "both bad", "both_bad": "both bad"},
+        **{"both bad": "both bad", "skip": "skip", "": "skip"},
+    }
+    if word not in choices:
+        raise FileError.bad_file(
+            location,
+            f"has the verdict {format_value(word)}",
+            f"Write {model_a}, {model_b}, model_a, model_b, tie or both_bad.",
+        )
+    return choices[word]
 
 
 def merge_clusters(

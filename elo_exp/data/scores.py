@@ -29,7 +29,7 @@ class Score:
 
 
 def read_scores(
-    files: Mapping[Path, Format], *, metric: str | None, cluster: str | None
+    files: Mapping[Any, Format], *, metric: str | None, cluster: str | None
 ) -> tuple[list[Score], list[dict[str, Any]]]:
     """Read files of scores, and return the facts of each for the manifest.
 
@@ -89,7 +89,7 @@ def _find_cluster(row: Score, column: str, path: Path) -> str | None:
         return None if value is None else str(value)
     column_names = ", ".join(row.columns or {}) or "none"
     raise SettingError.bad_value(
-        "battles_columns.cluster",
+        "columns.cluster",
         column,
         f"be a column of item {row.item} in {path}, or be left out",
         f"  Its columns: {column_names}",

@@ -95,7 +95,62 @@ class Frame:
         return max(map(len, self.columns.values()), default=0)
 
 
-Source = Path | Frame
+@dataclass(frozen=True, slots=True)
+class Melted:
+    """The columns of a wide table of which each is an entrant.
+
+    header  our name of the entrant, whose value is the name of the column
+    cell    our name of the values
+    """
+
+    header: str
+    cell: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedTable:
+    """A file whose columns have other names than ours; it is called as its file.
+
+    names   pairs of our name and the file's column
+    hidden  columns of the file that are left out under their own names
+    melted  None: each row of the file is one row
+    """
+
+    path: Path
+    names: tuple[tuple[str, str], ...]
+    hidden: frozenset[str]
+    melted: Melted | None = None
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    @property
+    def name(self) -> str:
+        """The file's name, without its folders."""
+        return self.path.name
+
+    def rename(self, row: Row) -> list[dict[str, Any]]:
+        """Return a row of the file as rows under our names."""
+        melted_columns = self.melted.columns if self.melted else ()
+        other_cells = {
+            str(name): value
+            for name, value in row.items()
+            if name not in self.hidden and name not in melted_columns
+        }
+        renamed = {ours: row[name] for ours, name in self.names if name in row}
+        cells = {**renamed, **other_cells}
+        if self.melted is None:
+            return [cells]
+        header, cell = self.melted.header, self.melted.cell
+        return [
+            {**cells, header: column, cell: None if value == "" else value}
+            for column in melted_columns
+            for value in [row.get(column)]
+        ]
+
+
+Source = Path | Frame | NamedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +192,8 @@ def detect_shape(path: Source) -> str:
     """
     if isinstance(path, Frame):
         return "array"
+    if isinstance(path, NamedTable):
+        return detect_shape(path.path)
     with files.open_binary(path) as content:
         head = content.read(_HEAD_BYTES)
     if shape := _detect_binary_shape(path, head):
@@ -191,6 +248,8 @@ def refuse_trace(location: object, keys: Set[Any]) -> None:
 def _read_keys(path: Source) -> set[str]:
     if isinstance(path, Frame):
         return {*path.columns}
+    if isinstance(path, NamedTable):
+        return set(next(read_rows(path), ("", {}))[1])
     kind = detect_shape(path)
     if kind == "zip":
         try:
@@ -227,6 +286,8 @@ def read_rows(
     """
     if isinstance(path, Frame):
         return _iterate_frame(path)
+    if isinstance(path, NamedTable):
+        return _iterate_named(path)
     kind = detect_shape(path)
     if kind == "lines":
         return files.read_jsonl(path)
@@ -250,6 +311,12 @@ def _iterate_frame(frame: Frame) -> Iterator[tuple[str, Row]]:
     names = list(frame.columns)
     for number, row in enumerate(zip(*frame.columns.values(), strict=True), start=1):
         yield f"{frame}: row {number}", dict(zip(names, row, strict=True))
+
+
+def _iterate_named(table: NamedTable) -> Iterator[tuple[str, Row]]:
+    for location, row in read_rows(table.path):
+        for renamed_row in table.rename(row):
+            yield location, renamed_row
 
 
 def _iterate_objects(path: Path, objects: Iterable[Any]) -> Iterator[tuple[str, Row]]:
@@ -331,8 +398,9 @@ def _decompress(path: Path) -> Iterator[Path]:
         yield copy
 
 
-def estimate_text_bytes(path: Path) -> int:
+def estimate_text_bytes(path: Path | NamedTable) -> int:
     """Return about how many bytes a file has as text that is not compressed. Raises FileError."""
+    path = path.path if isinstance(path, NamedTable) else path
     is_packed = detect_shape(path) in ("parquet", "spreadsheet")
     is_packed = is_packed or bool(files.detect_compression(path))
     return path.stat().st_size * (10 if is_packed else 1)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,8 @@ class RecordedEntrant(Entrant):
 class AnswersEntrant(Entrant):
     """Answers of a file in any format of data.answers, found by a prompt's text or else its id.
 
-    inside  the file's own name for this entrant, where it has several
+    inside   the file's own name for this entrant, where it has several
+    columns  the file's column of each role that the command names
     """
 
     whole = True
@@ -146,11 +147,12 @@ class AnswersEntrant(Entrant):
     entrant_id: str
     path: str
     inside: str | None
+    columns: dict[str, str | list[str]] = field(default_factory=dict)
 
     @cached_property
     def _answer_set(self) -> answer_joins.AnswerSet:
         return answer_joins.read_answer_set(
-            Path(self.path), self.entrant_id, self.inside
+            Path(self.path), self.entrant_id, self.inside, self.columns
         )
 
     def check(self) -> None:

@@ -5,13 +5,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from elo_exp.data import answer_joins, field_names
+from elo_exp.data import answer_joins, column_roles, field_names
 from elo_exp.data.bank import PromptBank
+from elo_exp.data.column_roles import Columns
 from elo_exp.errors import SettingError
 
 logger = logging.getLogger(__name__)
+
+_ROLES = (*column_roles.ANSWER_COLUMNS, "cluster")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +24,14 @@ class AnswerFiles:
 
     files      in the order of the command, with their names
     bank       None: the prompts are those that the files hold
+    columns    the column of each role, in the files that have it
     n_draws    answers of each entrant to each prompt
     keeps_all  whether no prompt is left out that only some of them answer, as the log has it
     """
 
     files: Sequence[answer_joins.NamedFile]
     bank: PromptBank | None
+    columns: Columns
     n_draws: int
     keeps_all: bool = False
 
@@ -52,7 +58,7 @@ class AnswerFiles:
 
     @property
     def _answer_sets(self) -> dict[str, answer_joins.AnswerSet]:
-        return answer_joins.read_answer_sets([*self.files])
+        return answer_joins.read_answer_sets([*self.files], self.columns)
 
 
 def log_lines(lines: Iterable[str]) -> None:
@@ -66,6 +72,31 @@ def warn_of_look_alikes(names: Iterable[str], noun: str) -> None:
     """Warn of different names that look alike."""
     for line in field_names.describe_alike(names, noun):
         logger.warning("warning: %s", line)
+
+
+def prepare_columns(
+    config: Mapping[str, Any], overrides: Sequence[str]
+) -> dict[str, Any]:
+    """Return the configuration with the columns that the command names, those of clusters as prompts.cluster.
+
+    Raises SettingError for a role without effect, and FileError for a column that no file has.
+    """
+    columns = column_roles.parse_columns_setting(config["columns"])
+    experiment = str(config["_target_"]).split(".")[-2]
+    column_roles.refuse_unused_roles(columns, _ROLES, experiment)
+    prompts = dict(config["prompts"])
+    if (cluster := columns.pop("cluster", None)) is not None:
+        if any(word.lstrip("+").startswith("prompts.cluster=") for word in overrides):
+            raise SettingError(
+                "columns.cluster and prompts.cluster are two names of one setting. Give one of them."
+            )
+        prompts["cluster"] = cluster
+    files = answer_joins.parse_answers_setting(config.get("answers"))
+    baseline = (config.get("gate") or {}).get("baseline")
+    paths = [path for _, path in files if path is not None]
+    paths += [Path(path) for path in (baseline, prompts["bank_path"]) if path]
+    column_roles.refuse_absent_columns(paths, columns)
+    return {**config, "columns": columns, "prompts": prompts}
 
 
 def configure_entrants(
@@ -91,7 +122,7 @@ def configure_entrants(
         )
     if files:
         chosen_entrants = entrants if _chooses_entrants(overrides) else {}
-        answers_by_name = answer_joins.read_answer_sets(files)
+        answers_by_name = answer_joins.read_answer_sets(files, config["columns"])
         if duplicates := answers_by_name.keys() & chosen_entrants.keys():
             name = min(duplicates)
             raise SettingError(
@@ -127,4 +158,5 @@ def describe_recorded_entrant(
         "entrant_id": name,
         "path": str(answers.path),
         "inside": answers.inner_name,
+        **({"columns": dict(answers.columns)} if answers.columns else {}),
     }

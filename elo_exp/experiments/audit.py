@@ -11,6 +11,7 @@ from elo_exp import pipeline
 from elo_exp.analysis.agreement import gold_errors, pairwise_kappa
 from elo_exp.analysis.conclusions.audit_conclusion import conclude_judges
 from elo_exp.analysis.effective_votes import EffectiveVotes, effective_votes
+from elo_exp.data import column_roles, labelled_pairs
 from elo_exp.data.rubrics import Rubric, check_dimensions
 from elo_exp.entrants.probe import ProbeEntrant
 from elo_exp.errors import SettingError, UserError
@@ -60,6 +61,7 @@ class Audit(Experiment):
 
     plan: bool
     study: Study
+    columns: dict[str, str | list[str]]
     prompts: BankSettings
     judging: AuditJudgingOptions
     levels: dict[str, ProbeEntrant]
@@ -74,9 +76,19 @@ class Audit(Experiment):
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-        """Return the configuration unchanged, after a check that it has prompts."""
+        """Return the configuration with the columns that the command names, after a check that it has prompts.
+
+        Raises SettingError for columns without effect.
+        """
+        columns = column_roles.parse_columns_setting(config["columns"])
+        column_roles.refuse_unused_roles(columns, labelled_pairs.COLUMNS, "audit")
+        if columns and not config["audit"]["gold"]:
+            raise SettingError(
+                f"columns.{next(iter(columns))} names a column of labelled pairs, and no file of them is given. Add:",
+                "  audit.gold=FILE",
+            )
         refuse_no_prompts(config)
-        return config
+        return {**config, "columns": columns}
 
     @property
     def opening(self) -> str:
@@ -103,7 +115,10 @@ class Audit(Experiment):
     def audit_prompts(self) -> AuditPrompts:
         """The prompts and graded answers of the questions."""
         return AuditPrompts(
-            settings=self.audit, bank_path=self.prompts.bank_path, levels=self.levels
+            settings=self.audit,
+            bank_path=self.prompts.bank_path,
+            levels=self.levels,
+            columns=self.columns,
         )
 
     @cached_property

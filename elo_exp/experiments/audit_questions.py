@@ -11,6 +11,7 @@ from elo_exp import pipeline
 from elo_exp.analysis.audit_decisions import AskedQuestion
 from elo_exp.analysis.families import find_family
 from elo_exp.data import bank, conversations, labelled_pairs
+from elo_exp.data.column_roles import Columns
 from elo_exp.data.labelled_pairs import GoldPair
 from elo_exp.data.pairing import choose_orders
 from elo_exp.data.rubrics import Rubric
@@ -51,12 +52,14 @@ class AuditSettings:
 class AuditPrompts:
     """The material of the questions: prompts with answers of known quality, and labelled pairs.
 
-    levels  entrants whose answers are of known quality, best first
+    levels   entrants whose answers are of known quality, best first
+    columns  the column of each role, in the file of labelled pairs
     """
 
     settings: AuditSettings
     bank_path: str
     levels: Mapping[str, ProbeEntrant]
+    columns: Columns
 
     @cached_property
     def bank(self) -> list[Prompt]:
@@ -73,7 +76,7 @@ class AuditPrompts:
     def gold(self) -> list[GoldPair]:
         """The labelled pairs."""
         path = self.settings.gold
-        return labelled_pairs.read_pairs(Path(path)) if path else []
+        return labelled_pairs.read_pairs(Path(path), self.columns) if path else []
 
     def make_cases(self, rubric: Rubric) -> list[tuple[Prompt, Case]]:
         """Return prompts with answers of three qualities, made of references or of behaviours.

@@ -3,7 +3,7 @@
 import functools
 import logging
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,13 +16,22 @@ from elo_exp.analysis.verdict_sources import VerdictSource
 from elo_exp.arena import placement
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
-from elo_exp.data import battle_files, field_names, scores, table_files
+from elo_exp.data import (
+    battle_files,
+    column_roles,
+    field_names,
+    formats,
+    scores,
+    table_files,
+)
 from elo_exp.data.battle_concatenation import concatenate_battles
 from elo_exp.data.battle_files import BattleText
 from elo_exp.data.battle_judges import count_shares_and_labels
 from elo_exp.data.battles import OVERALL_DIMENSION, Battles
+from elo_exp.data.column_roles import SCORE_COLUMNS, TEXT_COLUMNS, Columns
 from elo_exp.data.formats import Format
 from elo_exp.data.scores import Score
+from elo_exp.data.table_files import Source
 from elo_exp.errors import FileError, SettingError, format_value
 from elo_exp.files import escape_name
 from elo_exp.formatting import join_names as joined
@@ -34,6 +43,7 @@ from elo_exp.runs.reading import manifest_if_any
 logger = logging.getLogger(__name__)
 
 _MAX_FOLDER_NAME_BYTES = 200
+_ROLES_OF_SCORES = {"entrant", "score"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +51,8 @@ class BattleSource:
     """Files of battles, or of scores of items, as a command describes them.
 
     paths       of files and folders
-    columns     the file's column of each field; None: not to be read
+    roles       the column of each role that the command names
+    columns     the file's column of each field of a battle; None: not to be read
     values      what the file's words mean
     judges      None: verdicts of several judges are rated apart
     arena       whose human battles are rated with those of the files; None: no arena
@@ -51,6 +62,7 @@ class BattleSource:
     paths: str | Sequence[str]
     format_name: str | None
     metric: str | None
+    roles: Columns
     columns: dict[str, str | None]
     values: dict[str, str | None]
     filters: dict[str, str | None]
@@ -62,33 +74,37 @@ class BattleSource:
     @functools.cached_property
     def files(self) -> dict[Path, Format]:
         """The files to read, with their formats; in a folder all files that have rows."""
-        formats, unread = dict[Path, Format](), list[str]()
+        format_by_path, unread = dict[Path, Format](), list[str]()
+        _refuse_absent_columns(self._given_paths, self.roles)
         for name in self._given_paths:
             for path in _list_data_files(name) or [name]:
                 if path.is_dir():
                     raise _build_no_table_error(path)
                 if not path.is_file():
                     raise FileError.not_found(path, "battles")
-                columns, format_name = self.columns, self.format_name
-                file_format = battle_files.recognise(path, columns, format_name)
+                file_format = _recognise(path, self)
                 if file_format.remedy:
                     unread.append(
                         f"{path} holds {file_format.name}, which cannot be rated. {file_format.remedy}"
                     )
                 else:
-                    formats[path] = file_format
-        if unread and not formats:
+                    format_by_path[path] = file_format
+        if unread and not format_by_path:
             raise FileError(unread[0])
         for line in unread:
             logger.warning("%s It is left out.", line)
-        if len({file_format.scores is None for file_format in formats.values()}) > 1:
+        if (
+            len({file_format.scores is None for file_format in format_by_path.values()})
+            > 1
+        ):
             kinds = ", ".join(
-                f"{path} ({file_format.name})" for path, file_format in formats.items()
+                f"{path} ({file_format.name})"
+                for path, file_format in format_by_path.items()
             )
             raise SettingError(
                 f"battles must be either battles or item scores, not both; got {kinds}."
             )
-        return formats
+        return format_by_path
 
     @property
     def _given_paths(self) -> list[Path]:
@@ -128,17 +144,16 @@ class BattleSource:
     def scores(self) -> tuple[list[Score], list[dict[str, Any]]]:
         """Scores of items, and the manifest's row of each file."""
         metric, cluster = self.metric, self.columns["cluster"]
-        return scores.read_scores(self.files, metric=metric, cluster=cluster)
+        sources = {
+            _name_score_columns(path, self.roles): file_format
+            for path, file_format in self.files.items()
+        }
+        return scores.read_scores(sources, metric=metric, cluster=cluster)
 
     @property
     def scale(self) -> tuple[float, float] | None:
         """The least and the greatest score that the programs give; None if they differ, or a score lies outside."""
-        scales = {file_format.scale for file_format in self.files.values()}
-        scale = scales.pop() if len(scales) == 1 else None
-        rows, _ = self.scores
-        values = [row.value for row in rows if row.value is not None]
-        is_inside = scale and scale[0] <= min(values) and max(values) <= scale[1]
-        return scale if is_inside else None
+        return _find_scale(self.files.values(), self.scores[0])
 
     @functools.cached_property
     def battles_by_file(
@@ -147,13 +162,13 @@ class BattleSource:
         """For each file its battles, the manifest's row and the comparisons without a winner."""
         return [
             battle_files.read_with_missing(
-                path,
+                path if shards else _name_text_columns(path, self.roles),
                 columns=self.columns,
                 filters=self.filters,
                 values=self.values,
                 on_error=self.on_error,
                 chosen=self.files[shards[0] if shards else path],
-                shards=shards,
+                shards=[_name_text_columns(shard, self.roles) for shard in shards],
             )
             for path, shards in self.shards_by_table.items()
         ]
@@ -226,7 +241,7 @@ class BattleSource:
             text
             for path, file_format in self.files.items()
             for text in battle_files.read_texts(
-                path,
+                _name_text_columns(path, self.roles),
                 columns=self.columns,
                 filters=self.filters,
                 values=self.values,
@@ -279,6 +294,50 @@ class BattleSource:
             return Scope(kind="people", source=source)
         kind = guess_judge_kind(names)
         return Scope(judge=joined(names) or None, kind=kind, source=source)
+
+
+def _find_scale(
+    file_formats: Iterable[Format], rows: Sequence[Score]
+) -> tuple[float, float] | None:
+    """Return the scale of all formats; None if they differ, or a score lies outside."""
+    scales = {file_format.scale for file_format in file_formats}
+    scale = scales.pop() if len(scales) == 1 else None
+    values = [row.value for row in rows if row.value is not None]
+    is_inside = scale and scale[0] <= min(values) and max(values) <= scale[1]
+    return scale if is_inside else None
+
+
+def _refuse_absent_columns(paths: Sequence[Path], roles: Columns) -> None:
+    """Raise FileError for a column of a role that no file has, those in folders among them."""
+    files = [file for path in paths for file in _list_data_files(path) or [path]]
+    column_roles.refuse_absent_columns(files, roles)
+
+
+def _recognise(path: Path, source: BattleSource) -> Format:
+    """Return the format of a file: a log or a table of scores, or battles with the columns that the command names."""
+    table = _name_score_columns(path, source.roles)
+    if table != path:
+        try:
+            return formats.recognise(table, source.format_name)
+        except FileError:
+            if source.roles.keys() & _ROLES_OF_SCORES:
+                raise
+    return battle_files.recognise(path, source.columns, source.format_name)
+
+
+def _name_score_columns(path: Path, roles: Columns) -> Source:
+    """Return a file as a table of scores under our names; the file itself if it holds battles or has usual names."""
+    if roles.keys() & column_roles.ROLES_OF_BATTLES:
+        return path
+    present = column_roles.select_present([path], roles).get(path, {})
+    return column_roles.name_columns(path, present, SCORE_COLUMNS)
+
+
+def _name_text_columns(path: Path, roles: Columns) -> Source:
+    """Return a file of battles with its texts under our names; the file itself if the command names no text."""
+    texts = {role: column for role, column in roles.items() if role in TEXT_COLUMNS}
+    present = column_roles.select_present([path], texts).get(path, {})
+    return column_roles.name_columns(path, {**roles, **present}, TEXT_COLUMNS)
 
 
 def _refuse_names(judges: Sequence[str]) -> None:

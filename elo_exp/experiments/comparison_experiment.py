@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from elo_exp import pipeline
 from elo_exp.analysis.gate_checks import refuse_broken_checks
-from elo_exp.data import answer_joins, identical_answers
+from elo_exp.data import answer_joins, column_roles, identical_answers
 from elo_exp.data.bank import PromptBank
 from elo_exp.data.pairing import Responses
 from elo_exp.data.rubrics import Instructions, Rubric, check_dimensions
@@ -25,6 +25,7 @@ from elo_exp.experiments.answer_files import (
     AnswerFiles,
     configure_entrants,
     log_lines,
+    prepare_columns,
     warn_of_look_alikes,
 )
 from elo_exp.experiments.comparison_design import ComparisonDesign
@@ -46,6 +47,7 @@ from elo_exp.experiments.settings import (
     build_no_prompts_error,
 )
 from elo_exp.experiments.shards import parse_shard
+from elo_exp.formatting import join_names
 from elo_exp.judges import Judge, roles_by_dimension
 from elo_exp.pipeline import JudgingSettings, Plan
 from elo_exp.report.sentences import opening_line
@@ -69,6 +71,7 @@ class EntrantExperiment(Experiment):
     plan     show what judging would cost, and pay nothing
     shard    i/n: make what belongs to this share of the prompts, and stop
     answers  files of answers
+    columns  the column of each role, in files of answers and of prompts
     draws    answers of each entrant to each prompt
     study    None: the experiment has none
     """
@@ -78,6 +81,7 @@ class EntrantExperiment(Experiment):
     allow_missing: bool
     recorded_dir: str | None
     answers: str | list[Any] | dict[str, Any] | None
+    columns: dict[str, str | list[str]]
     prompts: PromptSettings
     draws: Count
     judging: JudgingOptions
@@ -146,8 +150,10 @@ class EntrantExperiment(Experiment):
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         """Take entrants that read from files where a command gives these. Raises UserError for no prompts."""
-        config["entrant"] = configure_entrants(config, overrides)
         files = answer_joins.parse_answers_setting(config.get("answers"))
+        if "oracle" not in config:
+            config = prepare_columns(config, overrides)
+        config["entrant"] = configure_entrants(config, overrides)
         if not files and not config.get("gate"):
             refuse_no_prompts(config)
         return config
@@ -214,7 +220,10 @@ class ComparisonExperiment(EntrantExperiment):
         path = self.prompts.bank_path
         return AnswerFiles(
             files=answer_joins.parse_answers_setting(self.answers),
-            bank=None if path is None else PromptBank(path=Path(path)),
+            bank=None
+            if path is None
+            else PromptBank(path=Path(path), columns=self.columns),
+            columns=self.columns,
             n_draws=self.n_draws,
         )
 
@@ -299,6 +308,20 @@ class PairwiseExperiment(ComparisonExperiment):
                 "  python -m elo_exp prompts=FILE 'entrant=[hf:ORG/MODEL,claude:NAME]'",
             )
 
+    def _refuse_guessed_entrants(self) -> None:
+        """Raise SettingError for a model as judge of entrants that are guessed: a column of notes would be paid for."""
+        is_asked = any(judge.receives_instructions for judge in self.judges.values())
+        if not (is_asked and self.answer_files):
+            return
+        answer_sets = self.answer_files.joined.answer_sets.values()
+        for path, columns in answer_joins.find_guessed_columns(answer_sets).items():
+            raise SettingError(
+                f"{path} has no column for the answer. Nothing was sent or charged. If {join_names(columns)} are entrants, "
+                "add:",
+                *column_roles.format_settings({"answer": columns}),
+                column_roles.describe_columns(path),
+            )
+
     def check_settings(self, context: Context) -> None:
         """Raise UserError for settings that do not fit together; by default all do."""
         return
@@ -324,6 +347,7 @@ class PairwiseExperiment(ComparisonExperiment):
         store = context.store
         refuse_broken_checks()
         self.check_entrants()
+        self._refuse_guessed_entrants()
         warn_of_look_alikes(self.entrant, "entrants")
         log_lines(self.answer_files.describe_joined())
         log_draws(self.entrant, self.draws, self.n_draws)

@@ -86,7 +86,8 @@ class Gate(PairwiseExperiment):
         }
         if baseline.is_joined(config["answers"], config["prompts"]["bank_path"]):
             named_file = (BASELINE_NAME, baseline.path)
-            ((_, answers),) = answer_joins.read_answer_sets([named_file]).items()
+            answer_sets = answer_joins.read_answer_sets([named_file], config["columns"])
+            ((_, answers),) = answer_sets.items()
             node = describe_recorded_entrant(BASELINE_NAME, answers)
         config["entrant"][BASELINE_NAME] = node
         return config

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.analysis import human_agreement
+from elo_exp.data import column_roles, labels
 from elo_exp.errors import SettingError
 from elo_exp.experiments import Context, Experiment, Report
 from elo_exp.experiments.certification import LABELS_ONLY_METHOD, Certification
@@ -40,6 +41,7 @@ class LabelByPeople(Experiment):
 
     folder: str
     labels: list[str]
+    columns: dict[str, str | list[str]]
     label: LabelSettings
     judging: LabelJudgingOptions
     elo: EloMethod
@@ -48,7 +50,10 @@ class LabelByPeople(Experiment):
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
         """Return the configuration with the setting `run` as `folder`, because `run` is a method here."""
+        columns = column_roles.parse_columns_setting(config["columns"])
+        column_roles.refuse_unused_roles(columns, labels.COLUMNS, "label")
         settings = {name: value for name, value in config.items() if name != "run"}
+        settings["columns"] = columns
         if config["run"] == "???":
             raise SettingError.no_value(
                 "run",
@@ -66,7 +71,11 @@ class LabelByPeople(Experiment):
     @functools.cached_property
     def evidence(self) -> LabelEvidence:
         """The labels and the verdicts."""
-        return LabelEvidence(run=LabelledRun(folder=self.folder), labels=self.labels)
+        return LabelEvidence(
+            run=LabelledRun(folder=self.folder),
+            labels=self.labels,
+            columns=self.columns,
+        )
 
     @functools.cached_property
     def certification(self) -> Certification:

@@ -14,6 +14,7 @@ from elo_exp.analysis.effective_votes import EffectiveVotes, effective_votes
 from elo_exp.data import labels
 from elo_exp.data.battle_clusters import map_questions_to_clusters
 from elo_exp.data.battles import Battles
+from elo_exp.data.column_roles import Columns
 from elo_exp.data.labels import Key, Label
 from elo_exp.data.rubrics import strip_version
 from elo_exp.errors import EvidenceError, FileError, SettingError, UserError
@@ -109,27 +110,30 @@ class LabelledRun:
 class LabelEvidence:
     """People's labels by dimension, next to the verdicts of the judge.
 
-    labels  files of labels
+    labels   files of labels
+    columns  the column of each role, in files that no page exported
     """
 
     run: LabelledRun
     labels: Sequence[str]
+    columns: Columns
 
     @functools.cached_property
     def labels_and_key(self) -> tuple[list[tuple[str, Label, Comparison]], Key]:
-        path = self.run.labels_folder / "key.json"
-        if not path.is_file():
+        path, files = self.run.labels_folder / "key.json", [*map(Path, self.labels)]
+        has_key = path.is_file()
+        if not has_key and (not files or any(map(labels.is_exported, files))):
             raise FileError(
                 f"File not found: {path}, the key of the label page. Set run to the run whose label page was used."
             )
-        key = Key.read(path)
+        key = Key.read(path) if has_key else Key.draw()
         all_comparisons = [
             comparison
             for group in self.run.comparisons.values()
             for comparison in group
         ]
         return labels.read_labels(
-            [*map(Path, self.labels)], key, key.comparisons_by_id(all_comparisons)
+            files, key, key.comparisons_by_id(all_comparisons), self.columns
         ), key
 
     @functools.cached_property

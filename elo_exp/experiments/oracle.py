@@ -16,6 +16,7 @@ import numpy as np
 from elo_exp import pipeline
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSource
+from elo_exp.data import column_roles
 from elo_exp.data.scoring import PointwiseRubric
 from elo_exp.errors import SettingError
 from elo_exp.estimators import Estimator
@@ -36,6 +37,7 @@ from elo_exp.experiments.oracle_analysis import (
 )
 from elo_exp.experiments.oracle_checks import (
     COLLECTION_SETTINGS,
+    check_columns,
     check_compat,
     check_inputs,
     check_truth,
@@ -90,6 +92,8 @@ class Oracle(EntrantExperiment):
         """
         config = EntrantExperiment.prepare(config, overrides)
         settings, oracle_judge = config["oracle"], config["oracle_judge"]
+        config["columns"] = column_roles.parse_columns_setting(config["columns"])
+        check_columns(config["columns"], settings)
         if settings["logged"] or settings["fresh_dir"]:
             unused = ("judge", "oracle_judge", "scoring", "oracle_scoring")
             config |= {**dict.fromkeys(unused), "entrant": {}}
@@ -106,7 +110,7 @@ class Oracle(EntrantExperiment):
     def input_files(self) -> Mapping[str, Path]:
         settings = self.oracle
         truth = None if settings.truth == "labels" else settings.truth
-        sources = {"logged": settings.logged, "truth": truth}
+        sources = {"logged": settings.logged, "truth": truth, "labels": settings.labels}
         sources |= {"fresh": settings.fresh_dir, "probe": settings.probe_dir}
         paths = list_files(sources)
         if self.is_recorded:
@@ -144,11 +148,8 @@ class Oracle(EntrantExperiment):
 
     def run(self, context: Context) -> Report:
         """Read, simulate or collect the data, read the truth, estimate, and report."""
-        settings, run_dir, scale = (
-            self.oracle,
-            context.run_dir,
-            Scale(*self.oracle.scale),
-        )
+        settings, run_dir = self.oracle, context.run_dir
+        scale = Scale(*settings.scale)
         facts: dict[str, Any] = {"is_simulated": self.is_simulated}
         sources: dict[str, Any] = {
             name: getattr(settings, name) for name in SOURCE_SETTINGS
@@ -174,6 +175,7 @@ class Oracle(EntrantExperiment):
         truth_path = sources.pop("truth", settings.truth)
         data = read_dataset(
             **sources,
+            columns=self.columns,
             scale=scale,
             covariates=settings.covariates,
             seed=settings.seed,

@@ -37,7 +37,7 @@ from elo_exp.version import __version__
 
 logger = logging.getLogger(__name__)
 
-SOURCE_SETTINGS = ("logged", "fresh_dir", "probe_dir", "policies", "truth")
+SOURCE_SETTINGS = ("logged", "fresh_dir", "probe_dir", "labels", "policies", "truth")
 
 
 @dataclass(kw_only=True)
@@ -48,6 +48,7 @@ class OracleSettings(CollectionSettings):
     logged: str | None
     fresh_dir: str | None
     probe_dir: str | None
+    labels: str | None
     truth: str | None
     scale: Annotated[list[Number], Field(min_length=2, max_length=2)]
     covariates: list[str]

@@ -1,13 +1,16 @@
 """Checks of the settings of an oracle experiment, before any call."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from elo_exp.data import column_roles
+from elo_exp.data.column_roles import Columns
 from elo_exp.errors import SettingError, format_value
 from elo_exp.experiments.oracle_analysis import OracleSettings
 from elo_exp.files import check_choice
 from elo_exp.judges import ApiJudge, Judge
-from elo_exp.oracle import cje
+from elo_exp.oracle import answer_tables, cje
 from elo_exp.oracle.data import LENGTH_COVARIATE
 from elo_exp.oracle.grid import GridSettings
 
@@ -42,6 +45,24 @@ def check_inputs(answers: object, estimators: Collection[str]) -> None:
             value="at least one estimator",
             example="'estimator=[direct]'",
         )
+
+
+def check_columns(columns: Columns, settings: Mapping[str, Any]) -> None:
+    """Raise SettingError for columns of no file or without effect, and FileError for a column that no file has."""
+    column_roles.refuse_unused_roles(columns, answer_tables.COLUMNS, "oracle")
+    names = ("logged", "fresh_dir", "probe_dir", "labels")
+    paths = [Path(settings[name]) for name in names if settings[name]]
+    if columns and not paths:
+        raise SettingError(
+            f"columns.{next(iter(columns))} names a column of scored answers, and no file of them is given. Add:",
+            "  oracle.fresh_dir=FILE",
+        )
+    paths = [
+        path
+        for folder in paths
+        for path in (sorted(folder.glob("*.jsonl*")) if folder.is_dir() else [folder])
+    ]
+    column_roles.refuse_absent_columns(paths, columns)
 
 
 def check_compat(
@@ -103,6 +124,7 @@ def refuse_recorded_settings(settings: OracleSettings) -> None:
     """Raise SettingError for settings of recorded answers if answers are collected."""
     for name, is_set in {
         "probe_dir": settings.probe_dir,
+        "labels": settings.labels,
         "scale": settings.scale != [0, 1],
         "covariates": {*settings.covariates} - {LENGTH_COVARIATE},
     }.items():

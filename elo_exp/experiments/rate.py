@@ -17,6 +17,7 @@ from elo_exp.analysis.standings import Standings
 from elo_exp.analysis.verdict_sources import VerdictSource
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSettings
+from elo_exp.data import battle_columns, column_roles
 from elo_exp.data.battles import Battles
 from elo_exp.data.formats import WINNER_WORDS
 from elo_exp.errors import FileError, SettingError, UserError, format_value
@@ -92,6 +93,7 @@ class Rate(Experiment):
     allow_missing: bool
     pass_: PassSettings
     battles_on_error: Literal["stop", "drop"]
+    columns: dict[str, str | list[str]]  # by role
     battles_columns: dict[str, str | None]  # None: not to be read
     battles_values: Annotated[dict[str, str | None], BeforeValidator(_parse_pairs)]
     battles_filter: dict[str, str | None]
@@ -99,6 +101,9 @@ class Rate(Experiment):
     arena: ArenaSettings | None = None
 
     def __post_init__(self) -> None:
+        self.battles_columns = battle_columns.name_fields(
+            self.columns, self.battles_columns
+        )
         if (scale := self.battles_scale) is not None and not (
             len(scale) == 2 and scale[0] < scale[1]
         ):
@@ -117,7 +122,18 @@ class Rate(Experiment):
 
     @staticmethod
     def prepare(config: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-        """With ratings_from, the rating settings of that run in place of the composed ones."""
+        """With ratings_from, the rating settings of that run in place of the composed ones.
+
+        Raises SettingError for a role of columns without effect.
+        """
+        columns = column_roles.parse_columns_setting(config["columns"])
+        roles = (
+            *column_roles.BATTLE_COLUMNS,
+            *column_roles.TEXT_COLUMNS,
+            *column_roles.SCORE_COLUMNS,
+        )
+        column_roles.refuse_unused_roles(columns, roles, "rate")
+        config = {**config, "columns": columns}
         folder = config.get("ratings_from")
         if folder is None:
             return config
@@ -130,6 +146,7 @@ class Rate(Experiment):
             paths=self.battles,
             format_name=self.battles_format,
             metric=self.battles_metric,
+            roles=self.columns,
             columns=self.battles_columns,
             values=self.battles_values,
             filters=self.battles_filter,

@@ -22,7 +22,14 @@ from typing import Any
 import yaml
 
 from elo_exp.data import labelled_pairs, table_files
-from elo_exp.data.file_kinds import Kind, recognise_kinds
+from elo_exp.data.answers import recognise as recognise_answers
+from elo_exp.data.column_roles import (
+    build_no_roles_error,
+    find_likely_column,
+    find_text_columns,
+    refuse_absent_columns,
+)
+from elo_exp.data.file_kinds import Kind, find_label_roles, recognise_kinds
 from elo_exp.errors import FileError, SettingError, UserError
 from elo_exp.launching.composing import parse_config_dirs
 from elo_exp.launching.part_words import (
@@ -204,6 +211,8 @@ def _expand_word(
         yield f"prompts.bank_path={_quote_file(value)}" if is_shorthand else word
     elif name == "answers":
         yield f"answers={_quote_answer_files(value)}"
+    elif name.startswith("columns."):
+        yield f"{name}={_quote_columns(value)}"
     elif name == "entrant":
         yield from expand_entrants(word, flags)
     else:
@@ -244,6 +253,31 @@ def _quote_answer_files(value: str) -> str:
     )
 
 
+def _quote_columns(value: str) -> str:
+    """Return the name of a column, or a list of names, as values; several of a sweep as they are."""
+    if value.startswith("[") and value.endswith("]"):
+        names = [strip_quotes(name) for name in split_at_commas(value[1:-1])]
+        return f"[{','.join(map(quote_value, names))}]"
+    return (
+        value
+        if is_quoted(value) or "," in value or value in ("null", "")
+        else quote_value(value)
+    )
+
+
+def read_columns(settings: Sequence[str]) -> dict[str, Any]:
+    """Return the column of each role that settings name."""
+    columns = dict[str, Any]()
+    for word in settings:
+        name, _, value = word.partition("=")
+        if name.startswith("columns.") and value not in ("null", ""):
+            is_list = value.startswith("[") and value.endswith("]")
+            names = split_at_commas(value[1:-1] if is_list else value)
+            names = [strip_quotes(column) for column in names]
+            columns[name.removeprefix("columns.")] = names if is_list else names[0]
+    return columns
+
+
 def _quote_named_file(item: str) -> str:
     match = re.fullmatch(r"""("[^"]*"|'[^']*'|[^:"']+):\s*(.+)""", item, re.DOTALL)
     if match is None:
@@ -270,14 +304,21 @@ def _expand_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
         _find_experiment(settings),
         {override_key(word) for word in settings},
     )
+    if oracle_words := _expand_judged_answers(files, settings, experiment):
+        return oracle_words
     if experiment not in (None, "rate", "tournament", "gate"):
         raise SettingError(
             f"experiment={experiment} reads no file without a setting. Write SETTING={files[0]}. --help lists the "
             "settings."
         )
-    kinds_by_file = {file: recognise_kinds(Path(file)) for file in files}
+    columns = read_columns(settings)
+    kinds_by_file = {file: recognise_kinds(Path(file), columns) for file in files}
     listed = f"[{','.join(map(quote_value, files))}]"
     is_rated = experiment == "rate" or any(key.startswith("battles") for key in keys)
+    for file, file_kinds in kinds_by_file.items():
+        if not (is_rated or file_kinds) and _has_answer_column(Path(file)):
+            refuse_absent_columns(list(map(Path, files)), columns)
+            raise build_no_roles_error(Path(file), ["prompt", "answer"])
     if not is_rated and _are_answers(kinds_by_file, experiment, keys):
         if "answers" in keys:
             raise SettingError(
@@ -294,6 +335,33 @@ def _expand_files(files: Sequence[str], settings: Sequence[str]) -> list[str]:
         )
     chosen = [] if experiment else ["experiment=rate"]
     return [*chosen, f"battles={listed}"]
+
+
+def _expand_judged_answers(
+    files: Sequence[str], settings: Sequence[str], experiment: str | None
+) -> list[str]:
+    """Return the words for files of an oracle: a judge's scores and people's labels, in one file or in two; [] for others.
+
+    Without an experiment, a file has to hold both, or people's labels beside another file.
+    """
+    keys = {override_key(word) for word in settings}
+    if experiment not in (None, "oracle") or keys & {"judge", "oracle.fresh_dir"}:
+        return []
+    columns = read_columns(settings)
+    roles_by_file = {file: find_label_roles(Path(file), columns) for file in files}
+    label_files = [
+        file for file, roles in roles_by_file.items() if roles == {"human_label"}
+    ]
+    answer_files = [file for file in files if file not in label_files]
+    is_whole = [*roles_by_file.values()] == [{"judge_score", "human_label"}]
+    is_joined = len(answer_files) == 1 and len(label_files) == 1
+    if experiment == "oracle" and len(files) == 1:
+        is_whole, answer_files, label_files = True, list(files), []
+    if not (is_whole or is_joined):
+        return []
+    chosen = [] if experiment else ["experiment=oracle"]
+    labels = [f"oracle.labels={quote_value(file)}" for file in label_files]
+    return [*chosen, f"oracle.fresh_dir={quote_value(answer_files[0])}", *labels]
 
 
 def _are_answers(
@@ -319,25 +387,17 @@ def _are_answers(
     for file, readable_as in kinds_by_file.items():
         if readable_as[:1] == ("labelled pairs",):
             raise _build_labelled_pairs_error(file)
-    if prompts and not rated and (answers or "answers" in keys or "entrant" in keys):
-        name = shlex.quote(f"prompts={prompts[0]}")
-        raise SettingError(
-            f"{prompts[0]} holds prompts and no answers. Write:", f"  {name}"
-        )
-    if prompts and len(prompts) == len(kinds_by_file):
-        file = prompts[0]
-        raise SettingError(
-            f"{file} holds prompts and no answers. To let models answer them first, or to rate battles whose columns "
-            "have other names, write:",
-            f"  {shlex.quote(f'prompts={file}')} 'entrant=[hf:org/model,api:name]'",
-            f"  {shlex.quote(file)} battles_columns.model_a=COLUMN battles_columns.model_b=COLUMN "
-            "battles_columns.winner=COLUMN",
-        )
+    has_entrants = bool(answers or "answers" in keys or "entrant" in keys)
+    if prompts and not rated and (has_entrants or len(prompts) == len(kinds_by_file)):
+        raise _build_no_answers_error(prompts[0], has_entrants=has_entrants)
     if len(answers) == len(kinds_by_file):
         return is_judged or len(rated) < len(kinds_by_file)
     if len(rated) == len(kinds_by_file):
         return False
     if answers and rated:
+        for file, file_kinds in kinds_by_file.items():
+            if not file_kinds:
+                recognise_answers(Path(file))
         lone = next(file for file in answers if file not in rated or is_judged)
         other_file = next(
             file for file in kinds_by_file if file != lone and file in rated
@@ -358,6 +418,36 @@ def _build_labelled_pairs_error(file: str) -> SettingError:
         f"{file} holds labelled pairs, which say how often a judge is right and not which entrant is better. Write:",
         f"{audit} judge=NAME",
         *([f"{replay}     for the verdicts in the file"] if has_verdicts else []),
+    )
+
+
+def _has_answer_column(path: Path) -> bool:
+    """Whether a table without any usual name of a prompt has a column that is probably of answers."""
+    try:
+        return find_likely_column(path, "answer") is not None
+    except UserError:
+        return False
+
+
+def _build_no_answers_error(file: str, *, has_entrants: bool) -> UserError:
+    """Return the error for a file of prompts that is given as one of answers.
+
+    has_entrants  whether somebody answers the prompts
+    """
+    path, setting = Path(file), shlex.quote(f"prompts={file}")
+    is_likely = find_likely_column(path, "answer") is not None
+    if is_likely or (not has_entrants and find_text_columns(path)):
+        below = ["  If it holds prompts and no answers, write:", f"  {setting}"]
+        return build_no_roles_error(path, ["answer"], *below)
+    if has_entrants:
+        return SettingError(
+            f"{file} holds prompts and no answers. Write:", f"  {setting}"
+        )
+    return SettingError(
+        f"{file} holds prompts and no answers. To let models answer them first, or to rate battles whose columns "
+        "have other names, write:",
+        f"  {setting} 'entrant=[hf:org/model,api:name]'",
+        f"  {shlex.quote(file)} columns.model_a=COLUMN columns.model_b=COLUMN columns.verdict=COLUMN",
     )
 
 

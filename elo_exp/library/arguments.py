@@ -67,7 +67,12 @@ def make_words(
     for key, value in zip(keys, settings.values(), strict=True):
         if key in _TABLE_SETTINGS:
             value = _name_files(key, value, folder)  # noqa: PLW2901
-        if (text := _format_typed_value(key, value)) is not None:
+        if key == "columns" and isinstance(value, Mapping):
+            override_words += [
+                f"columns.{role}={format_value(column, f'columns.{role}')}"
+                for role, column in value.items()
+            ]
+        elif (text := _format_typed_value(key, value)) is not None:
             override_words.append(f"{key}={text}")
         elif isinstance(value, Mapping):
             mappings[find_name_in_files(key)] = frames.to_plain(value)

@@ -128,7 +128,7 @@ def rate(
         way are awaited and stored.
     **settings
         Names of your columns, such as `winner="preferred"` or `question_id="item"`, and settings as in `run`, such as
-        `elo__k=8`.
+        `elo__k=8`. `columns={"item": "case", "score": "mark"}` names the columns of scores.
 
     Returns
     -------
@@ -221,7 +221,8 @@ def compare(
         An event that another thread sets to end the call early, as Ctrl-C ends the command. Answers that are on their
         way are awaited and stored.
     **settings
-        Settings as in `run`, such as `rubric=["correctness"]` or `prompts__n=50`.
+        Settings as in `run`, such as `rubric=["correctness"]` or `prompts__n=50`. If your columns have other names,
+        `columns={"prompt": "user_input", "answer": "reply"}` names them.
 
     Returns
     -------

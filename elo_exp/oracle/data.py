@@ -28,7 +28,11 @@ from pydantic import AfterValidator, AliasChoices, Field
 from elo_exp import files
 from elo_exp.arrays import Array, Index, Mask
 from elo_exp.data import bank
+from elo_exp.data.column_roles import NO_COLUMNS, Columns
+from elo_exp.data.field_names import entrant_stem
 from elo_exp.errors import EvidenceError, FileError, SettingError, format_value
+from elo_exp.oracle import answer_tables
+from elo_exp.oracle.answer_tables import LocatedRows
 from elo_exp.records import MAX_LOGPROB_NATS, Prompt, Record, make_fingerprint
 from elo_exp.types import Natural, NonNegative, Number, PositiveShare
 
@@ -138,9 +142,6 @@ class Truth(Record):
         FiniteNonNegative | None,
         Field(validation_alias=AliasChoices("std_error", "se")),
     ] = None
-
-
-LocatedRows = Iterable[tuple[str, dict[str, Any]]]  # rows with their locations
 
 
 @files.report_read_errors
@@ -266,6 +267,8 @@ def read_dataset(
     *,
     fresh_dir: str | Path | None = None,
     probe_dir: str | Path | None = None,
+    labels: str | Path | None = None,
+    columns: Columns = NO_COLUMNS,
     policies: Sequence[str] | None = None,
     scale: Scale = UNIT_SCALE,
     covariates: Sequence[str] = (),
@@ -274,7 +277,9 @@ def read_dataset(
 ) -> Dataset:
     """Read logged answers, if there are any, and draws.
 
-    fresh_dir, probe_dir  a folder of `<policy>.jsonl`, or one file whose rows name their policy
+    fresh_dir, probe_dir  a folder of `<policy>.jsonl`, or one file, whose rows name their policy unless all are of one
+    labels    a file of people's labels of the answers in fresh_dir
+    columns   the column of each role, in the files that have it
     policies  those to be estimated; None for all that have log-probabilities, without logged
               answers for all with draws
     scale     of scores and labels
@@ -288,11 +293,12 @@ def read_dataset(
     read_answers = partial(_read_answers, scale=scale, covariates=covariates)
     rows: list[LoggedSample] = []
     if logged is not None:
-        rows = read_answers(_read_lines(Path(logged)), LoggedSample)
+        rows = read_answers(_read_lines(Path(logged), columns), LoggedSample)
     logprob_policies = dict.fromkeys(
         policy for row in rows for policy in row.target_logps
     )
-    fresh_lines, probe_lines = _read_draws(fresh_dir), _read_draws(probe_dir)
+    fresh_lines = _read_draws(fresh_dir, columns, labels)
+    probe_lines = _read_draws(probe_dir, columns)
     target_policies = list(dict.fromkeys(policies or logprob_policies or fresh_lines))
     for policy in target_policies:
         files.check_choice(
@@ -458,9 +464,9 @@ def split_truth_from_labels(data: Dataset) -> tuple[Dataset, dict[str, Truth]]:
     ), truth
 
 
-def _read_lines(path: Path) -> LocatedRows:
+def _read_lines(path: Path, columns: Columns) -> LocatedRows:
     location = None
-    for location, row in files.read_jsonl(path):
+    for location, row in answer_tables.read_judged_answers(path, columns):
         yield location, row
     if location is None:
         raise FileError.bad_file(
@@ -468,8 +474,10 @@ def _read_lines(path: Path) -> LocatedRows:
         )
 
 
-def _read_draws(source: str | Path | None) -> dict[str, LocatedRows]:
-    """Group rows by policy, from one file that names it in every row or from a folder, sorted;
+def _read_draws(
+    source: str | Path | None, columns: Columns, labels: str | Path | None = None
+) -> dict[str, LocatedRows]:
+    """Group rows by policy, from one file that names it in every row or in none, or from a folder, sorted;
     if a policy has several files there, from the file with the shortest name."""
     lines_by_policy: dict[str, Any] = {}
     if source is None:
@@ -477,13 +485,20 @@ def _read_draws(source: str | Path | None) -> dict[str, LocatedRows]:
     if (folder := Path(source)).is_dir():
         for path in sorted(folder.glob("*.jsonl*"), reverse=True):
             if name := re.fullmatch(r"(.+?)(_responses)?\.jsonl(\.gz)?", path.name):
-                lines_by_policy[name[1]] = _read_lines(path)
+                lines_by_policy[name[1]] = _read_lines(path, columns)
         return dict(sorted(lines_by_policy.items()))
-    for location, row in _read_lines(folder):
+    lines = list(_read_lines(folder, columns))
+    is_of_one = not any(row.get("policy") for _, row in lines)
+    for location, row in lines:
+        if is_of_one:
+            row["policy"] = entrant_stem(folder)
         if not row.get("policy"):
             raise FileError.bad_file(
                 location, "has no policy", "Each row must name one."
             )
+    if labels is not None:
+        lines = list(answer_tables.add_labels(lines, Path(labels), columns))
+    for location, row in lines:
         lines_by_policy.setdefault(str(row["policy"]), []).append((location, row))
     return lines_by_policy
 

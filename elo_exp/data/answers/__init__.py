@@ -15,13 +15,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from elo_exp.data import table_files, thoughts
+from elo_exp.data import column_roles, field_names, table_files, thoughts
 from elo_exp.data.recorded_work import Messages
-from elo_exp.data.table_files import Row
+from elo_exp.data.table_files import NamedTable, Row, Source
 from elo_exp.errors import FileError, UserError, format_value
 
 _MAX_KEYS_IN_MESSAGE = 20
 _MAX_KEY_CHARS = 80
+# The format of a table with a column of texts for each entrant
+WIDE_TABLE = "a wide table of answers"
 # Of an id or a model's name
 _MAX_NAME_CHARS = 200
 # Errors that a malformed row raises
@@ -88,8 +90,10 @@ class Format:
     shapes     of table_files.shape
     answer     the fields of an Answer from a row. Raises MalformedError, or as Python does for what
                is not there
-    answers    in its place, of a file that is not read row by row: yields each Answer. Raises so too
+    answers    in its place, of a file that is not read row by row: yields each Answer of a path, and
+               of a named table if the format is one of tables. Raises so too
     lacks      of a format whose keys have several names: what is lacking, in words, or ""
+    find_fault_of_rows  of a format that is told by its rows: what they lack, in words, or ""
     in_folder  the file does not name who answered: its folder does
     """
 
@@ -97,11 +101,12 @@ class Format:
     required: Sequence[str] = ()
     shapes: Sequence[str] = table_files.TABLE_SHAPES
     answer: Callable[[Row], Mapping[str, Any]] | None = None
-    answers: Callable[[Path], Iterator[Answer]] | None = None
+    answers: Callable[[Any], Iterator[Answer]] | None = None
     find_lack: Callable[[set[str]], str] | None = None
+    find_fault_of_rows: Callable[[Source], str] | None = None
     in_folder: bool = False
 
-    def find_fault(self, shape: str, keys: set[str]) -> str:
+    def find_fault(self, path: Source, shape: str, keys: set[str]) -> str:
         """Return what a file lacks to be of this format, in words; "" where it is of it."""
         missing_keys = [key for key in self.required if key not in keys]
         if missing_keys:
@@ -109,7 +114,10 @@ class Format:
         is_object = shape == "lines" and "object" in self.shapes  # of one line, perhaps
         if shape not in self.shapes and not is_object:
             return f"is not {' or '.join(self.shapes)}"
-        return self.find_lack(keys) if self.find_lack else ""
+        fault = self.find_lack(keys) if self.find_lack else ""
+        if not fault and self.find_fault_of_rows:
+            return self.find_fault_of_rows(path)
+        return fault
 
 
 @functools.cache
@@ -125,36 +133,59 @@ def formats() -> tuple[Format, ...]:
     )
 
 
-def recognise(path: Path) -> Format:
-    """Return the format of a file of answers.
+def recognise(path: Source) -> Format:
+    """Return the format of a file of answers. A table whose columns the command names has plain rows.
 
-    Raises FileError for a file of no format, naming the nearest and what it lacks.
+    Raises FileError for a file of no format, with its columns and the setting that names one.
     """
     shape, keys = table_files.detect_shape(path), table_files.read_keys(path)
+    is_named = isinstance(path, NamedTable)
+    for file_format in formats():
+        if is_named and file_format.required:
+            continue
+        if not file_format.find_fault(path, shape, keys):
+            return file_format
+    if isinstance(path, Path):
+        table_files.refuse_empty(path)
+    raise _build_no_format_error(path, shape, keys)
+
+
+def _build_no_format_error(path: Source, shape: str, keys: set[str]) -> FileError:
+    """Return the error for a file of no format: which columns lack, and which program's format it nearly has."""
+    programs = _describe_nearest(path, shape, keys)
+    if shape not in table_files.TABLE_SHAPES or not keys:
+        names = sorted(str(key)[:_MAX_KEY_CHARS] for key in keys)
+        return FileError.bad_file(
+            path,
+            "holds no answers that can be read",
+            "docs/formats.md lists what can be read.",
+            f"  The file ({shape}) has {', '.join(names[:_MAX_KEYS_IN_MESSAGE]) or 'no keys'}.",
+            *programs,
+        )
+    lacking = []
+    plain_names = {column_roles.simplify_name(key) for key in keys}
+    if plain_names.isdisjoint((*field_names.PROMPT, *field_names.ID)):
+        lacking = ["prompt"]
+    if plain_names.isdisjoint(field_names.ANSWER):
+        lacking.append("answer")
+    return column_roles.build_no_roles_error(path, lacking, *programs)
+
+
+def _describe_nearest(path: Source, shape: str, keys: set[str]) -> list[str]:
+    """Return a line on the nearest of the programs some of whose own keys the file has; none without any."""
     nearest: tuple[float, str] = (0.0, "")
     for file_format in formats():
-        if not (fault := file_format.find_fault(shape, keys)):
-            return file_format
-        if file_format.required:
-            share = sum(key in keys for key in file_format.required) / len(
-                file_format.required
-            )
-            line = f"  It is not {file_format.name}: it {fault}."
-            nearest = max(nearest, (share, line if share else ""))
-        else:
-            rows_fault = fault
-    names = sorted(str(key)[:_MAX_KEY_CHARS] for key in keys)
-    table_files.refuse_empty(path)
-    raise FileError.bad_file(
-        path,
-        rows_fault,
-        "docs/formats.md lists what can be read.",
-        f"  The file ({shape}) has {', '.join(names[:_MAX_KEYS_IN_MESSAGE]) or 'no keys'}.",
-        *filter(None, [nearest[1]]),
-    )
+        own_keys = [*filter(column_roles.is_own_key, file_format.required)]
+        if keys.isdisjoint(own_keys):
+            continue
+        n_present = sum(key in keys for key in file_format.required)
+        fault = file_format.find_fault(path, shape, keys)
+        line = f"  It is not {file_format.name}: it {fault}."
+        nearest = max(nearest, (n_present / len(file_format.required), line))
+    return [nearest[1]] if nearest[0] else []
 
 
-def read_answers(path: Path) -> tuple[Format, list[Answer]]:
+def read_answers(path: Source) -> tuple[Format, list[Answer]]:
     """Return a file's format and its answers, in the order of the file.
 
     Raises FileError for a file of no format, and for the first row that is not as its format says.
@@ -170,9 +201,9 @@ def read_answers(path: Path) -> tuple[Format, list[Answer]]:
     except MalformedError as error:
         raise FileError(f"{path}: {error}") from None
     except Exception as error:  # of a zip file, or an object, of another make
-        words = " ".join(repr(error).split())
         raise FileError.bad_file(
-            path, f"cannot be read as {file_format.name} ({words:.200})"
+            path,
+            f"cannot be read as {file_format.name}: {table_files.describe_row_error(error)}",
         ) from error
     if not answers:
         raise FileError.bad_file(
@@ -183,7 +214,7 @@ def read_answers(path: Path) -> tuple[Format, list[Answer]]:
     return file_format, _split_off_thoughts(answers)
 
 
-def _read_rows(file_format: Format, path: Path) -> Iterator[Answer]:
+def _read_rows(file_format: Format, path: Source) -> Iterator[Answer]:
     assert file_format.answer is not None
     for location, row in table_files.read_rows(path):
         missing_keys = [key for key in file_format.required if key not in row]

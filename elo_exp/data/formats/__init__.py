@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from elo_exp.data import battle_texts, table_files
+from elo_exp.data import battle_texts, column_roles, table_files
 from elo_exp.data.table_files import Row, Source
 from elo_exp.errors import FileError
 from elo_exp.files import check_choice
@@ -27,9 +27,11 @@ logger = logging.getLogger(__name__)
 Rows = Iterable[tuple[str, Row]]  # each with its place
 WINNER_WORDS = {word: word for word in WINNERS} | {"both_bad": "tie (bothbad)"}
 _MAX_KEYS_IN_MESSAGE = 20
-_SHARE_NAMES = ("share", "score", "preference", "p_a", "probability")
-# Item, entrant and score
-_N_ROLES_OF_A_TABLE = 3
+# The roles of battles and of scores, and those by which a table of either is known
+_ROLES_BY_KIND = (
+    (("model_a", "model_b", "verdict"), ("model_a", "model_b")),
+    (("item", "entrant", "score"), ("entrant", "score")),
+)
 
 
 class MalformedError(Exception):
@@ -68,7 +70,6 @@ class Format:
     Of one that is told by more than fixed keys:
 
     find_faults   returns what a file with these keys lacks; nothing for a file of this format
-    is_any_table  of no program: its columns are known by usual names
     """
 
     name: str
@@ -83,11 +84,10 @@ class Format:
     answers: Callable[[Row], tuple[str, str] | None] | None = None
     is_judged: bool = False
     is_votes: bool = False
-    scores: Callable[[Path, str | None], Iterable[Any]] | None = None
+    scores: Callable[[Any, str | None], Iterable[Any]] | None = None
     scale: tuple[float, float] | None = None
     has_answers: bool = False
     find_faults: Callable[[Source, set[str]], list[str]] | None = None
-    is_any_table: bool = False
 
     def list_faults(self, path: Source, shape: str, keys: set[str]) -> list[str]:
         """Return why a file is not of this format; nothing if it is."""
@@ -139,42 +139,75 @@ def formats() -> tuple[Format, ...]:
 def recognise(path: Source, name: str | None = None) -> Format:
     """Return the format of a file, or the one of this name if the file has its keys.
 
-    Raises FileError for a file of no format, naming the two nearest and what it lacks for each.
+    Raises FileError for a file of no format, with its columns and the settings that name them.
     """
     if name is not None:
         check_choice(
             "battles_format", name, [file_format.name for file_format in formats()]
         )
     shape, keys = table_files.detect_shape(path), table_files.read_keys(path)
-    mismatches: dict[Sequence[str], tuple[float, str]] = {}
+    mismatches = dict[str, tuple[float, str]]()
     for file_format in formats():
         if name not in (None, file_format.name):
             continue
         faults = file_format.list_faults(path, shape, keys)
         if not faults:
             return file_format
-        n_required = len(file_format.required) or _N_ROLES_OF_A_TABLE
-        n_missing = sum(fault.startswith("lacks") for fault in faults)
-        if not (file_format.required or file_format.is_any_table):
-            continue  # a file without the keys of a program is not compared with it
+        n_missing = sum(key not in keys for key in file_format.required)
+        own_keys = [*filter(column_roles.is_own_key, file_format.required)]
+        if name is None and keys.isdisjoint(own_keys):
+            continue  # a file without a key of a program is not compared with it
         mismatches.setdefault(
-            file_format.required or file_format.name,
+            str(file_format.required),
             (
-                1 - n_missing / n_required,
+                1 - n_missing / max(1, len(file_format.required)),
                 f"  It is not {file_format.name}: it {', '.join(faults)}.",
             ),
         )
-    nearest = [line for share, line in sorted(mismatches.values())[:-3:-1] if share]
-    key_list = ", ".join(sorted(keys)[:_MAX_KEYS_IN_MESSAGE]) or "no columns"
-    table_files.refuse_empty(path)
-    raise FileError.bad_file(
+    nearest = [line for _, line in sorted(mismatches.values())[:-3:-1]]
+    if isinstance(path, Path):
+        table_files.refuse_empty(path)
+    raise _build_no_format_error(path, shape, keys, nearest)
+
+
+def _build_no_format_error(
+    path: Source, shape: str, keys: set[str], programs: Sequence[str]
+) -> FileError:
+    """Return the error for a file of no format: the columns that lack, and the settings that name them."""
+    if shape not in table_files.TABLE_SHAPES or not keys:
+        key_list = ", ".join(sorted(keys)[:_MAX_KEYS_IN_MESSAGE]) or "no columns"
+        return FileError.bad_file(
+            path,
+            "has no format that can be read",
+            "docs/formats.md lists what can be read.",
+            f"  The file ({shape}) has {key_list}.",
+            *programs,
+        )
+    for roles, telling_roles in _ROLES_BY_KIND:
+        lacking = [
+            role for role in roles if column_roles.BATTLE_COLUMNS.get(role) not in keys
+        ]
+        likely_columns = {
+            role: column_roles.find_likely_column(path, role) for role in roles
+        }
+        if any(likely_columns[role] for role in telling_roles):
+            if "model_a" not in roles:
+                lacking = [role for role in roles if likely_columns[role] is None]
+            return column_roles.build_no_roles_error(
+                path, lacking or roles, *_suggest_shares(keys), *programs
+            )
+    settings = [
+        column_roles.format_settings(dict.fromkeys(roles, "COLUMN"))[0]
+        for roles, _ in _ROLES_BY_KIND
+    ]
+    return FileError.bad_file(
         path,
-        "has no format that can be read",
-        "Name its columns, or see docs/formats.md:",
-        "  battles_columns.model_a=COLUMN battles_columns.model_b=COLUMN battles_columns.winner=COLUMN",
-        *_suggest_shares(keys),
-        f"  The file ({shape}) has {key_list}.",
-        *nearest,
+        "has no columns of battles or scores",
+        "Name them, or see docs/formats.md:",
+        f"{settings[0]}     if a row is a battle",
+        f"{settings[1]}     if a row is a score",
+        column_roles.describe_columns(path),
+        *programs,
     )
 
 
@@ -182,9 +215,9 @@ def _suggest_shares(keys: set[str]) -> list[str]:
     """Return the setting for battles without a winner whose shares a column may hold."""
     if not {"model_a", "model_b"} <= keys or "winner" in keys:
         return []
-    columns = [name for name in _SHARE_NAMES if name in keys]
+    columns = [name for name in column_roles.NAMES_BY_ROLE["share"] if name in keys]
     return [
-        f"  battles_columns.score={name}     if {name} is the share of model_a, from 0 to 1"
+        f"  columns.share={name}     if {name} is the share of model_a, from 0 to 1"
         for name in columns[:1]
     ]
 

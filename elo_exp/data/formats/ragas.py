@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.data import field_names, table_files
-from elo_exp.data.answer_joins import entrant_stem
+from elo_exp.data.field_names import entrant_stem
 from elo_exp.data.formats import Format, parse_number
 from elo_exp.data.scores import Score
 from elo_exp.data.table_files import Row, Source

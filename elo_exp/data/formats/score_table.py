@@ -6,27 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from elo_exp.data import field_names, table_files
+from elo_exp.data.column_roles import NAMES_BY_ROLE
 from elo_exp.data.formats import Format
 from elo_exp.data.scores import Score
-from elo_exp.data.table_files import Source
+from elo_exp.data.table_files import NamedTable, Source
 from elo_exp.errors import FileError, format_value
 
 # What a column holds -> the names of such columns, the likeliest first
 _NAMES_BY_ROLE: Mapping[str, Sequence[str]] = {
-    "item": (
-        *("item", "item_id", "sample_id", "question_id", "prompt_id", "task_id"),
-        *("instance_id", "example_id", "doc_id", "qid", "uid", "id"),
-        *("question", "prompt", "input", "user_input"),
-    ),
-    "entrant": (
-        *("entrant", "entrant_id", "model", "model_id", "model_name", "system"),
-        *("agent", "generator", "variant", "configuration", "checkpoint"),
-    ),
-    "score": (
-        *("score", "value", "reward", "accuracy", "acc", "correct", "is_correct"),
-        *("passed", "success", "resolved", "grade", "points"),
-    ),
-    "draw": ("draw", "draw_idx", "epoch", "sample_idx", "trial", "attempt", "repeat"),
+    "item": (*NAMES_BY_ROLE["item"], "question", "prompt", "input", "user_input"),
+    **{role: NAMES_BY_ROLE[role] for role in ("entrant", "score", "draw")},
     "dimension": ("dimension", "rubric", "metric", "criterion", "scorer", "task"),
 }
 # Columns of numbers that are no scores of an entrant: by a word in their name, or by their whole name
@@ -34,7 +23,7 @@ _WORDS_OF_OTHER_NUMBERS = (
     *("cost", "price", "usd", "seconds", "latency", "duration", "tokens"),
 )
 _NAMES_OF_OTHER_NUMBERS = ("step", "seed", "index", "turn", "length", "row", "n")
-_VALUE_BY_WORD = {
+VALUE_BY_WORD = {
     **dict.fromkeys(("true", "yes", "pass", "passed", "correct"), 1.0),
     **dict.fromkeys(("false", "no", "fail", "failed", "incorrect"), 0.0),
 }
@@ -60,13 +49,18 @@ def find_faults_of_long(path: Source, keys: set[str]) -> list[str]:
     faults = [
         f"lacks a column for the {role}"
         for role in ("item", "entrant", "score")
-        if role not in columns
+        if role not in columns and not (role == "entrant" and _is_of_one_entrant(path))
     ]
     if not faults and _holds_answers(keys):
         faults = ["holds answers beside the scores"] * (
             not _are_numbers(path, columns["score"])
         )
     return faults
+
+
+def _is_of_one_entrant(path: Source) -> bool:
+    """Whether a table is all of one entrant if no column names any: one whose score the command names."""
+    return isinstance(path, NamedTable) and "score" in dict(path.names)
 
 
 def _holds_answers(keys: set[str]) -> bool:
@@ -80,16 +74,21 @@ def _are_numbers(path: Source, column: str) -> bool:
     return all(_is_number(row.get(column)) for _, row in rows)
 
 
-def scores_of_long(path: Path, metric: str | None) -> Iterator[Score]:
+def scores_of_long(path: Source, metric: str | None) -> Iterator[Score]:
     """Yield the score of each row; of another column if a metric names it."""
     columns = find_columns(table_files.read_keys(path))
     dimension_column = columns.get("dimension")
+    entrant = (
+        field_names.entrant_stem(path.path)
+        if isinstance(path, NamedTable)
+        else str(path)
+    )
     score_column = metric or columns["score"]
     for location, row in table_files.read_rows(path):
         dimension = row.get(dimension_column) if dimension_column else None
         yield Score(
             dimension=str(dimension or score_column),
-            entrant=row[columns["entrant"]],
+            entrant=row[columns["entrant"]] if "entrant" in columns else entrant,
             item=row[columns["item"]],
             draw=_read_draw(row, columns),
             value=_read_score(row.get(score_column), location),
@@ -188,7 +187,7 @@ def _read_value(value: Any) -> float | None:
         return None
     if isinstance(value, str):
         word = value.strip().casefold()
-        return _VALUE_BY_WORD[word] if word in _VALUE_BY_WORD else float(word)
+        return VALUE_BY_WORD[word] if word in VALUE_BY_WORD else float(word)
     return float(value)
 
 
@@ -196,7 +195,6 @@ FORMATS = (
     Format(
         name="a table of scores",
         required=(),
-        is_any_table=True,
         find_faults=find_faults_of_long,
         scores=scores_of_long,
         has_answers=True,
@@ -205,7 +203,6 @@ FORMATS = (
     Format(
         name="a wide table of scores",
         required=(),
-        is_any_table=True,
         find_faults=find_faults_of_wide,
         scores=scores_of_wide,
         assumption="each column of numbers is an entrant",
