@@ -105,6 +105,8 @@ REWRITTEN = {
         "+judge@judges.dumps=function", 'judges.dumps.function="json:dumps"', 'judges.dumps.model="dumps"',
         "+judge@judges.old=gpt"],
     "judge=claude:claude-opus-5-5": ["judge=claude", 'judge.model="claude-opus-5-5"'],
+    "experiment=oracle judge@oracle_judge=claude:claude-opus-5-5": [
+        "experiment=oracle", "judge@oracle_judge=claude", 'oracle_judge.model="claude-opus-5-5"'],
     "judge=json:dumps": ["judge=function", 'judge.function="json:dumps"', 'judge.model="dumps"'],
     # texts, a rubric only if it has a space
     "'rubric=Which one, A: or B?'": ["rubric=[]", '+rubric={which_one_a_or_b:{text:"Which one, A: or B?"}}'],

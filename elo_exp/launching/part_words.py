@@ -111,9 +111,12 @@ def expand_entrants(word: str, flags: Sequence[str]) -> Iterator[str]:
 def expand_judges(word: str, flags: Sequence[str]) -> Iterator[str]:
     """Yield the words for several judges, a judge with its model, or a function; else the word itself.
 
+    The second judge of an oracle is chosen by judge@oracle_judge=...
+
     Raises SettingError for a part of the value that is none of these, and for two judges of one name.
     """
-    value = word.partition("=")[2]
+    name, _, value = word.partition("=")
+    node = name.partition("@")[2] or name
     if several := list_judges(word, flags):
         yield "~judge"
         for judge in several:
@@ -136,9 +139,9 @@ def expand_judges(word: str, flags: Sequence[str]) -> Iterator[str]:
             f"  'judge=[{value}]'",
         )
     judge = _parse_spec("judge", strip_quotes(value), None, flags, is_listed=False)
-    yield f"judge={judge.option}"
+    yield f"{name}={judge.option}"
     for setting, setting_value in judge.settings.items():
-        yield f"judge.{setting}={setting_value}"
+        yield f"{node}.{setting}={setting_value}"
 
 
 def list_judges(word: str, flags: Sequence[str]) -> list[Part]:

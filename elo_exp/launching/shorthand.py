@@ -198,7 +198,7 @@ def _expand_word(
         yield f"{name}={quote_value(value) if '://' in value and not is_quoted(value) else value}"
     elif name == "arena":
         yield from _expand_arenas(word)
-    elif name == "judge":
+    elif name.partition("@")[0] == "judge":
         yield from expand_judges(word, flags)
     elif name == "scoring" and experiment in EXPERIMENTS_WITH_SCORINGS:
         yield from expand_scorings(value)
