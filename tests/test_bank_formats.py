@@ -67,7 +67,7 @@ def test_after_a_fixed_history_the_last_turn_is_asked(tmp_path: Path):
          'message 3 has the role "function", which is none of system, user, assistant, tool.'),
         (mine(Q1, {"role": "user", "content": [{"type": "image_url"}]}),
          'message 2 has a part of type "image_url". Only text can be compared: leave the row out.'),
-        (mine(Q1, {"content": "And 2?"}), "message 2 must have role and content; it cannot be read (KeyError('role'))."),
+        (mine(Q1, {"content": "And 2?"}), "message 2 must have role and content; it lacks role."),
         (mine(Q1, {"role": "tool", "content": "2", "tool_call_id": "c1"}, Q2),
          "a tool speaks, and no call has the id 'c1'."),
         (mine(Q1, Q2, gold_answer=["2"]), "gold_answer must have one text for each of the 2 turns; got 1 text."),

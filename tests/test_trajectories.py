@@ -248,7 +248,7 @@ def test_a_row_with_an_error_has_no_answer(tmp_path):
          'rows.jsonl:1: message 2 has a part of type "image_url". Only text can be compared: leave the row out.'),
         ({"messages": [WORK[1], {"role": "function", "content": "x"}]},
          'rows.jsonl:1: message 2 has the role "function", which is none of system, user, assistant, tool.'),
-        ({"messages": [WORK[1], "x"]}, "rows.jsonl:1: message 2 must have role and content; it cannot be read (TypeError"),
+        ({"messages": [WORK[1], "x"]}, "rows.jsonl:1: message 2 must have role and content; a value has another form."),
         ({"messages": WORK[:2]}, "rows.jsonl:1: messages must be a user's message and an answer. If"),
         ({"messages": WORK[2:]}, "rows.jsonl:1: messages must be a user's message and an answer. If"),
         ({"messages": []}, "rows.jsonl:1: messages must be a list that is not empty; got []."),

@@ -250,10 +250,12 @@ def _convert_errors(location: object) -> Iterator[None]:
     try:
         yield
     except _READ_ERRORS as error:
-        is_json_fault = isinstance(error, json.JSONDecodeError)
-        words = " ".join(
-            (files.describe_json_error(error) if is_json_fault else repr(error)).split()
-        )
+        reason = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            reason = files.describe_json_error(error)
+        elif isinstance(error, LookupError | AttributeError):
+            reason = table_files.describe_row_error(error)
+        words = " ".join(reason.split())
         raise FileError(
             f"{location} cannot be read as a log of Inspect: {words:.200}"
         ) from None

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from elo_exp.data import thoughts
+from elo_exp.data import table_files, thoughts
 from elo_exp.data.field_names import fold_spaces
 from elo_exp.errors import FileError
 from elo_exp.records import Message, Prompt
@@ -23,7 +23,7 @@ def parse_messages(rows: Iterable[Any], location: str) -> Messages:
             raise FileError(f"{location}: message {number} {error}") from None
         except (LookupError, TypeError, AttributeError) as error:
             raise FileError(
-                f"{location}: message {number} must have role and content; it cannot be read ({error!r:.80})."
+                f"{location}: message {number} must have role and content; {table_files.describe_row_error(error)}."
             ) from None
         message_list.append(_drop_thought(message))
     return tuple(message_list)

@@ -59,7 +59,8 @@ def read_scores(
                 f"{format_value(finding['input'])}",
             ) from error
         except Exception as error:
-            reason = " ".join(str(error).splitlines()[-3:-1]) or repr(error)
+            reason = " ".join(str(error).splitlines()[-3:-1])
+            reason = reason or table_files.describe_row_error(error)
             raise FileError.bad_file(
                 path, f"cannot be read as {file_format.name} ({reason})"
             ) from error
