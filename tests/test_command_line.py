@@ -74,7 +74,7 @@ MISTAKES = {
     "experiment=export folder=missing": "missing is not a run folder: it has no manifest.json.",
     "judge=replay judge.path=run": "judge.path must be a folder with .jsonl files of verdicts or battles; "
     "run/verdicts has none.",
-    "experiment=rate battles=notes.txt": "notes.txt has no format that can be read. Name its columns",
+    "experiment=rate battles=notes.txt": "notes.txt has no format that can be read. docs/formats.md lists",
     "shard=4/4": 'shard must be NUMBER/TOTAL, counted from 0: the first of four is 0/4; got "4/4".',
     "cache_dir=notes.txt": "notes.txt/store.sqlite cannot be used as the store",
     "hydra.run.dir=notes.txt/run": "notes.txt/run",

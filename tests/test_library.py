@@ -446,7 +446,7 @@ def test_our_mistakes_keep_their_traceback(monkeypatch):
         (3, "must be a table of pandas, polars or pyarrow, .*; row 1 is 3"),
         ([], "is a table without rows"),
         ([1, 2], "must be a table of pandas, polars or pyarrow, .*; row 1 is 1"),
-        ({"winner": ["tie"]}, "has no format that can be read"),
+        ({"winner": ["tie"]}, "has no columns of battles or scores"),
     ],
 )
 def test_what_is_no_table_of_battles_is_refused(table, fault):

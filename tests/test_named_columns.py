@@ -259,6 +259,10 @@ def test_a_mistake_with_columns_is_refused_before_anything_is_spent(
 
 
 def test_a_role_without_effect_and_two_columns_for_one_thing_are_refused():
+    with pytest.raises(
+        UserError, match="Did you mean columns.prompt\\? The roles are item,"
+    ):
+        expand_shorthand(["columns.promt=x"])
     with pytest.raises(UserError, match="Its columns are item and prompt.$"):
         column_roles.refuse_unused_roles({"share": "x"}, ("item", "prompt"), "gate")
     with pytest.raises(UserError, match="must name one column"):

@@ -133,6 +133,17 @@ def list_named_roles(columns: Columns) -> list[str]:
     return [role for role, column in columns.items() if column not in (None, [])]
 
 
+def refuse_unknown_role(role: str) -> None:
+    """Raise SettingError for a role that no experiment has."""
+    if role not in NAMES_BY_ROLE:
+        near = difflib.get_close_matches(role, NAMES_BY_ROLE, n=1)
+        hint = f"Did you mean columns.{near[0]}? " if near else ""
+        raise SettingError(
+            f"columns.{role} names no role of a column. {hint}The roles are "
+            f"{join_names([*NAMES_BY_ROLE], len(NAMES_BY_ROLE))}."
+        )
+
+
 def refuse_unused_roles(
     columns: Columns, roles: Iterable[str], experiment: str
 ) -> None:

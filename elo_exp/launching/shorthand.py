@@ -28,6 +28,7 @@ from elo_exp.data.column_roles import (
     find_likely_column,
     find_text_columns,
     refuse_absent_columns,
+    refuse_unknown_role,
 )
 from elo_exp.data.file_kinds import Kind, find_label_roles, recognise_kinds
 from elo_exp.errors import FileError, SettingError, UserError
@@ -212,6 +213,7 @@ def _expand_word(
     elif name == "answers":
         yield f"answers={_quote_answer_files(value)}"
     elif name.startswith("columns."):
+        refuse_unknown_role(name.removeprefix("columns."))
         yield f"{name}={_quote_columns(value)}"
     elif name == "entrant":
         yield from expand_entrants(word, flags)
