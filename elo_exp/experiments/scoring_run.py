@@ -219,7 +219,7 @@ def _check_judge(judge_run: JudgeRun) -> None:
         if isinstance(rubric, NumberRubric) and not judge.gives_numbers:
             raise SettingError(
                 f"scoring=number needs a function that gives numbers; got the judge {judge.model}. Set one of these:",
-                "  judge=function judge.function=MODULE:NAME judge.version=1",
+                "  judge=MODULE:NAME judge.version=1",
                 "  scoring=score",
             )
         if judge.gives_numbers and not isinstance(rubric, NumberRubric):
