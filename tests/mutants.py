@@ -1368,4 +1368,23 @@ MUTANTS = [
         change=Change("A.get(B.stop_reason)", "A.get(B.key)"),
         seen_by="test_probabilities.py::test_a_model_that_gives_no_probabilities_is_refused_at_its_first_answer",
     ),
+    # Scores of single answers
+    Mutant(
+        name="the mean of fewer criteria is a score",
+        where="data/single_answers:list_item_scores",
+        change=Change("A == B", "True"),
+        seen_by="test_scored_tournament.py::test_answers_whose_criteria_differ_have_no_score",
+    ),
+    Mutant(
+        name="equal scores are equal within a margin of points",
+        where="analysis/conclusions/tournament_conclusion:_test_equivalence",
+        change=Change('A == "points"', "True"),
+        seen_by="test_scored_tournament.py::test_equal_scores_are_no_proof_that_entrants_are_equal",
+    ),
+    Mutant(
+        name="scores are paid for where the cap does not hold the pairs as well",
+        where="experiments/tournament:Tournament.conclude",
+        change=Change("not self.is_single or self.scoring", "not self.is_single"),
+        seen_by="test_scored_tournament.py::test_a_budget_that_holds_one_of_both_pays_for_neither",
+    ),
 ]

@@ -97,6 +97,7 @@ def test_each_answer_is_asked_about_once_and_stored():
     assert {row["judge_score"] for row in rows} == {0.9, 0.2}
 
 
+@pytest.mark.system
 def test_scores_of_a_run_are_replayed():
     with OpenAiServer(outcomes=says_score) as server:
         run = judged(server, "a", scoring="score")
@@ -158,6 +159,7 @@ def test_a_budget_that_holds_one_of_both_pays_for_neither():
         assert not server.asked
 
 
+@pytest.mark.system
 def test_each_of_several_judges_scores_all_answers():
     """No board joins them, as each has a scale of its own."""
     with OpenAiServer(outcomes=says_score) as server:
@@ -285,6 +287,7 @@ def test_a_function_scores_answers_and_is_called_once_for_each():
     assert {row["criterion"] for row in rows} == {"right", "words"}
 
 
+@pytest.mark.system
 def test_a_function_without_a_version_is_used_again_by_its_run_folder_alone():
     calls: list[str] = []
 
@@ -334,6 +337,7 @@ def test_numbers_have_a_reason_and_may_be_missing():
     assert read_numbers(numbers) == (None, {"f1": 0.5, "exact": None}, "near")
 
 
+@pytest.mark.system
 def test_the_command_names_a_function_of_a_module(here: Path):
     Path("my_scores.py").write_text("def score(prompt, answer):\n    return len(answer)\n")  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import quote
 
+from elo_exp.data.rubrics import Instructions
 from elo_exp.files import escape_name
 from elo_exp.judges import Judge, roles_by_dimension
 from elo_exp.pipeline import Plan
@@ -215,13 +216,18 @@ class Experiment(ABC):
             if isinstance(part, HasWeights)
         }
 
+    def _list_rubrics(self) -> list[Instructions]:
+        """List the rubrics of pairs, and those of single answers."""
+        groups = self.list_group("rubric"), self.list_group("scoring")
+        return [rubric for group in groups for rubric in group.values()]
+
     def describe_judge(self) -> dict[str, Any]:
         """Return the study, and what the first judge is told that it is, by dimension, for the manifest; {} without one."""
         judge = next(iter(self.list_judges().values()), None)
         if judge is None:
             return {}
         study = self.list_parts().get("study")
-        rubrics = self.list_group("rubric").values()
+        rubrics = self._list_rubrics()
         return {
             "study": study and study.name,
             "judge_roles": roles_by_dimension(judge, rubrics),
@@ -231,7 +237,7 @@ class Experiment(ABC):
         """Return the labels by which a tracker groups runs, whatever their parts are made of."""
         judges = self.list_group("judges")
         judge = self.list_parts().get("judge")
-        rubrics = self.list_group("rubric").values()
+        rubrics = self._list_rubrics()
         label_by_name = {
             "entrants": ", ".join(self.list_group("entrant")),
             "dimensions": ", ".join(rubric.dimension for rubric in rubrics),
