@@ -324,6 +324,16 @@ def test_equal_scores_are_no_proof_that_entrants_are_equal():
     assert {row["score"] for row in run.scores} == {0.5}
 
 
+def test_a_constant_score_has_no_interval():
+    """That 24 answers got one half does not say that all would."""
+    run = elo_exp.compare(
+        answers(), scorer=lambda _, a: 0.5 if "cannot" in a else float("It is" in a)
+    )
+    intervals = {row["entrant"]: (row["ci_low"], row["ci_high"]) for row in run.leaderboard}  # fmt: skip
+    assert intervals["old"] == (None, None)
+    assert None not in intervals["new"]
+
+
 @pytest.mark.parametrize("result", ["much", {"right": "yes"}, {}, [1.0], {1: 2.0}])
 def test_what_is_no_number_is_refused(result):
     with pytest.raises(SettingError, match="must return a number, None, or a dict"):

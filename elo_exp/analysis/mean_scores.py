@@ -292,10 +292,15 @@ def _rate_items(
         tests = bounded_tests(x, items.cluster, board, scale)
         board = replace(board, bounded=tests)
     n_prompts = np.full(m, n_effective)
-    board = add_intervals(board, np.sqrt(np.diag(covariance)), n_prompts)
+    std_error = np.sqrt(np.diag(covariance))
+    board = add_intervals(board, std_error, n_prompts)
+    # Equal scores on all clusters do not tell how far others would differ, unless they are at an end
+    is_at_end = is_bounded & np.isin(board.rating, (0.0, 1.0))
+    is_known = (std_error > 0.0) | is_at_end
+    ends = np.where(is_known, np.array([board.ci_low, board.ci_high]), np.nan)
     if not is_bounded:
-        return board
-    low, high = np.clip(np.array([board.ci_low, board.ci_high]), 0.0, 1.0)
+        return replace(board, ci_low=ends[0], ci_high=ends[1])
+    low, high = np.clip(ends, 0.0, 1.0)
     # were the mean mu, a cluster would be all 1 with probability mu at most, and all n with mu^n
     end = 0.025 ** (1 / n_clusters)
     low = np.where(board.rating == 1.0, end, low)

@@ -29,7 +29,7 @@ def format_scores(scores: SingleScores) -> str:
     if scores.plan:
         columns, rows = list_cost_rows(scores.plan)
         heads = [column.lower() for column in columns]
-        blocks.append(format_table(heads, rows))
+        blocks.append(format_table(heads, rows).strip("\n"))
     blocks += _format_criteria(scores.criteria)
     return "\n\n".join(blocks)
 
@@ -40,5 +40,5 @@ def _format_criteria(
     for name, boards in criteria.items():
         table = format_table(
             ["criterion", *list_entrants(boards)], list_criteria_rows(boards)
-        )
-        yield f"CRITERIA of {name}: means with 95% intervals\n{table}"
+        ).strip("\n")
+        yield f"CRITERIA of {name}: means with 95% intervals\n\n{table}"
