@@ -103,6 +103,11 @@ def main() -> None:
             code = _run_command()
     except KeyboardInterrupt as error:  # while the summary was written
         code = interrupts.exit_code(error)
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            hydra_callback.discard_output()
     sys.exit(code)
 
 
@@ -123,9 +128,6 @@ def _run_command() -> int:
                 is_error=True,
             )
         sys.exit(interrupts.exit_code(error))
-    except BrokenPipeError:  # head, for example, has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
     finally:
         with hydra_callback.exit_on_mistakes():
             code = hydra_callback.summarize()

@@ -1,7 +1,10 @@
 """What the command says: help at once, one line for a mistake, and at the end where the results are."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +15,7 @@ from elo_exp.launching import composing, options
 from elo_exp.launching.shorthand import expand_shorthand
 from elo_exp.paths import CONF, HOME
 from elo_exp.version import __version__
-from tests.commands import QUICK, SCRIPTS, attempt, attempt_program, run
+from tests.commands import QUICK, SCRIPTS, attempt, attempt_program, environment, run
 from tests.data import full_disk
 
 # What is given -> what the line must say: the setting or the file, and what would have been right.
@@ -293,6 +296,26 @@ def test_the_commands_of_the_help_compose(tmp_path, monkeypatch):
         words = shlex.split(command)[1:]
         if not {"-m", "--options", "--cfg", "--config-dir", "--version"} & {*words}:
             composing.compose(expand_shorthand(words))
+
+
+@pytest.mark.system
+def test_a_reader_that_has_read_enough_ends_the_command(tmp_path):
+    """As head does, which closes its end of the pipe."""
+    words = ("mode=pilot", "plan=true")
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    ran = subprocess.run(
+        [sys.executable, "-m", "elo_exp", *words],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write_end)
+    assert ran.returncode in {0, 1}
+    assert "BrokenPipeError" not in ran.stderr
 
 
 def test_options_lists_every_option_with_a_sentence(tmp_path):

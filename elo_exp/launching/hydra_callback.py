@@ -5,6 +5,7 @@ import itertools
 import json
 import logging
 import math
+import os
 import re
 import shlex
 import sys
@@ -297,6 +298,11 @@ def _copy_unresolved(node: Any) -> Any:
     return OmegaConf.to_container(node, resolve=False) if node is not None else {}
 
 
+def discard_output() -> None:
+    """Discard what is printed from now on, as its reader has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 @contextlib.contextmanager
 def exit_on_mistakes(where: str = "", is_early: bool = False) -> Iterator[None]:
     """Print the user's mistake in one line, and exit with 2.
@@ -305,8 +311,10 @@ def exit_on_mistakes(where: str = "", is_early: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except BrokenPipeError:  # of whoever reads our output
-        raise
+    except BrokenPipeError:  # head, for example, has read enough
+        # Hydra turns an exception of a callback into a warning, and the run would go on
+        discard_output()
+        sys.exit(1)
     except NothingToPlanError as error:
         print_lines(f"plan: {error}")
         sys.exit(0)
