@@ -517,6 +517,16 @@ def test_a_title_counts_wins_if_the_lead_needs_no_more_words(
     assert words.title_in_wins(conclusion, wins, ties, n) == title
 
 
+def test_a_sentence_that_begins_with_an_entrant_gets_no_capital():
+    """An entrant called b must not become B."""
+    conclusion = concluded("rivals")
+    assert not words.begins_with_word("A wins 61 of 100 comparisons", [conclusion])
+    (rivals,) = conclusion.reasons
+    because = words.because(rivals, conclusion)
+    assert not words.begins_with_word(because, [conclusion])
+    assert words.begins_with_word("no clear winner", [conclusion])
+
+
 def test_a_title_of_several_dimensions_is_short_only_if_all_say_the_same():
     other = dataclasses.replace(lead(), second="C", below=("C", "B"))
 

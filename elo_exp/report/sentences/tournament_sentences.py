@@ -45,8 +45,12 @@ def choose_tone(conclusion: Conclusion) -> str:
 
 def begins_with_word(sentence: str, conclusions: Sequence[Conclusion]) -> bool:
     """Return whether a page may begin a sentence with a capital: it begins with no entrant's name."""
-    leaders = [conclusion.subject for conclusion in conclusions if conclusion.subject]
-    return not sentence.startswith(tuple(leaders))
+    entrants = set[str]()
+    for conclusion in conclusions:
+        entrants |= {*filter(None, (conclusion.subject, conclusion.rival))}
+        for reason in conclusion.reasons:
+            entrants |= {*reason.about.get("models", ())}
+    return not sentence.startswith(tuple(entrants))
 
 
 def further(conclusion: Conclusion) -> list[str]:
