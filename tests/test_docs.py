@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from elo_exp.analysis.conclusions.tournament_conclusion import STATES
 from elo_exp.files import write_jsonl
@@ -92,17 +93,24 @@ def lines(text: str, page: str) -> set[str]:
 EXTRAS = set(tomllib.loads(read("pyproject.toml"))["project"]["optional-dependencies"])
 
 
-def test_the_extras_of_the_pages_exist():
-    installed = [
-        shlex.split(line)[-1] for line in COMMANDS if line.startswith("pip install")
-    ]
-    assert {what.partition("[")[0] for what in installed} == {".", "elo-exp"}
-    extras = {
-        name
-        for what in installed
-        for name in re.findall(r"[\w-]+", what.partition("[")[2])
-    }
-    assert extras <= EXTRAS
+INSTALL = re.compile(r"pip install ([^`\n&|;#]+)")
+OF_OTHERS = {"vllm"}  # which a reader installs beside it
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if INSTALL.search(read(page))])
+def test_every_install_line_names_this_package_and_its_extras(page: str):
+    """In the text of a page, too; pip reads each requirement as it stands."""
+    for line in INSTALL.findall(read(page)):
+        words = shlex.split(line)
+        options = {word for word in words if word.startswith("-")}
+        assert options <= {"-e", "--no-build-isolation"}, line
+        names = [
+            re.sub(r"^\.", "elo-exp", word) for word in words if word not in options
+        ]
+        requirements = [Requirement(name) for name in names]
+        assert requirements, line
+        assert {each.name for each in requirements} <= {"elo-exp", *OF_OTHERS}, line
+        assert {extra for each in requirements for extra in each.extras} <= EXTRAS
 
 
 @pytest.mark.parametrize("where", ["conf/**/*.yaml", "elo_exp/**/*.py", "**/*.md"])

@@ -41,13 +41,12 @@ class Export(Experiment):
         verdict_paths = self._write_verdicts(context, finished_run)
         paper_paths = _write_paper_files(context, finished_run)
         figure_paths = _write_figures(context, finished_run)
-        figures = f"{len(figure_paths)} figures"
+        n_figures, n_files = len(figure_paths), len(verdict_paths)
+        figures = "1 figure" if n_figures == 1 else f"{n_figures} figures"
         parts = [
             *(path.name for path in paper_paths),
-            f"{figures} as PDF" if figure_paths else "",
-            f"{len(verdict_paths)} files for evalica and inspect_ai"
-            if verdict_paths
-            else "",
+            f"{figures} as PDF" if n_figures else "",
+            f"{n_files} files for evalica and inspect_ai" if n_files else "",
         ]
         names = [*filter(None, parts)]
         return Report(
