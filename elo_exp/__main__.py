@@ -75,7 +75,7 @@ def sweep_job(cfg: DictConfig) -> float:
     with open_run(
         checked_job, info.run_dir, info.overrides, in_sweep=True
     ) as prepared_run:
-        if (text := prepared_run.dry_run()) is not None:
+        if (text := prepared_run.dry_run() or prepared_run.act()) is not None:
             print_lines(text)
             return math.nan
         print_lines(f"job {name}: {info.name}")

@@ -3,6 +3,9 @@
 import copy
 import shlex
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -40,6 +43,8 @@ class UserError(Exception):
         The message in one line.
     below : tuple of str
         Lines to show below the message, such as a command that works.
+    need : str or None
+        The key, package, model or server that a run needs and its plan does not; None for any other mistake.
 
     Examples
     --------
@@ -55,11 +60,24 @@ class UserError(Exception):
         line, below = mask_text(str(line)), tuple(map(mask_text, below))
         super().__init__("\n".join([line, *below]))
         self.line, self.below = line, below
+        self.need: str | None = None
+
+    def mark_as_need(self, need: str) -> Self:
+        """Return the error itself, as one of something that a run needs and its plan does not.
+
+        Parameters
+        ----------
+        need : str
+            The key, package, model or server, as a noun phrase or the command that installs it.
+        """
+        self.need = need
+        return self
 
     def reword(self, line: object, *below: str) -> Self:
         """Return an error of the same class with another text."""
-        error = copy.copy(self)
+        error, need = copy.copy(self), self.need
         UserError.__init__(error, line, *below)
+        error.need = need
         return error
 
 
@@ -182,6 +200,36 @@ class StoppedError(UserError):
     Traceback (most recent call last):
     elo_exp.errors.StoppedError: The call was stopped. Every answer so far is stored...
     """
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunNeeds:
+    """Keys, packages, models and servers that a run must have. A plan does without, and lists those that are absent.
+
+    is_plan  whether only a plan is wanted
+    absent   what is not here, in the order in which it was looked for
+    """
+
+    is_plan: bool = False
+    absent: dict[str, None] = field(default_factory=dict)
+
+    @contextmanager
+    def collect(self) -> Iterator[None]:
+        """Take a missing key, package, model or server as a need of the run in a plan; raise all other errors."""
+        try:
+            yield
+        except UserError as error:
+            if not self.is_plan or error.need is None:
+                raise
+            if error.need:
+                self.add(error.need)
+
+    def add(self, need: str) -> None:
+        self.absent[need] = None
+
+    def describe(self) -> list[str]:
+        """Return a line that lists what is absent, or none."""
+        return [f"Needed for the run: {'; '.join(self.absent)}."] if self.absent else []
 
 
 def describe_mistake(error: BaseException, path: str) -> str:

@@ -12,6 +12,7 @@ import secrets
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cache, partial, wraps
 from itertools import chain
@@ -92,9 +93,27 @@ _ADVICE_BY_NUMBER = {
 }
 
 
+_is_writing_forbidden = ContextVar("_is_writing_forbidden", default=False)
+
+
 def errno_advice(number: int | None) -> str | None:
     """Return what to do about an error of the system, by its number; None for an error that explains itself."""
     return _ADVICE_BY_NUMBER.get(number or 0)
+
+
+@contextmanager
+def forbid_writing() -> Iterator[None]:
+    """Let nothing be written, not even caches, in this thread: `may_write` is False, and `write_whole` refuses."""
+    token = _is_writing_forbidden.set(True)
+    try:
+        yield
+    finally:
+        _is_writing_forbidden.reset(token)
+
+
+def may_write() -> bool:
+    """Whether files may be written: a plan only reads."""
+    return not _is_writing_forbidden.get()
 
 
 def utc_now() -> str:
@@ -111,6 +130,7 @@ def write_whole(
 
     keeps_secrets  leave them: the text is masked already, or it is data that is read back as it was
     """
+    assert may_write(), f"a plan would write {path}"
     mask = current_mask()
     is_page = path.suffix == ".html"
     mask_text = mask.page if is_page else mask.text

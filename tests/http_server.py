@@ -38,9 +38,10 @@ class Status(Fault):
 
 @dataclass(frozen=True)
 class Instead(Fault):
-    """Nothing has been done, and this comes with status 200, as from a login page."""
+    """Nothing has been done, and this comes with status 200, as from a login page, or with another."""
 
     content: bytes
+    code: int = 200
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,9 @@ class HttpServer:
             return
         is_file = call.path.endswith(("/results", "/content"))
         halfway = (lambda: self.tell("halfway", call)) if is_file else None
-        if wire.send(200, body, due, headers=self.headers(), halfway=halfway):
+        instead = due.get(Instead)
+        code = instead.code if instead else 200
+        if wire.send(code, body, due, headers=self.headers(), halfway=halfway):
             self.tell("answered", call)
 
     def headers(self) -> Mapping[str, str]:

@@ -132,25 +132,34 @@ def readers(folder: Path, whole: Path, out: Path) -> Mapping[str, Callable[[], o
 
 def _labelled(folder: Path) -> object:
     """The page that people label, and labels of it read back."""
+    path = label_all(folder)
+    return replace(_label_experiment(folder), labels=[str(path)]).check_files()
+
+
+def _label_experiment(folder: Path) -> LabelByPeople:
     settings = LabelSettings(
         dimension=None, half_width=100.0, n=200, annotators=1, overlap=0.0, seed=0
     )
-    experiment = LabelByPeople(
+    return LabelByPeople(
         folder=str(folder),
         labels=[],
+        columns={},
         label=settings,
         judging=LabelJudgingOptions(orders="both"),
         elo=shipped("elo", "default", n_perms=2),
         rating={"bradley_terry": BRADLEY_TERRY},
     )
-    experiment.dry_run(None)  # type: ignore[arg-type]
+
+
+def label_all(folder: Path) -> Path:
+    """Write the label page of a run, choose the first answer of each comparison, and return the file of labels."""
+    _label_experiment(folder).act(None)  # type: ignore[arg-type]
     text = (folder / "labels/label.html").read_text(encoding="utf-8")
     found = re.search(r'id="data">(.*?)</script>', text)
     data = json.loads(found[1]) if found else {}
     label = {"page": data["page"], "browser": "one", "choice": "1"}
     rows = [{**label, "id": item["id"]} for item in data["items"]]
-    path = write_jsonl(folder / "anna.jsonl", rows)
-    return replace(experiment, labels=[str(path)]).check_files()
+    return write_jsonl(folder / "anna.jsonl", rows)
 
 
 def _comparison(first: Path, other: Path) -> Compare:

@@ -74,6 +74,7 @@ SHARED = {
     "experiments.label_pages",
     "experiments.oracle_analysis",
     "experiments.oracle_checks",
+    "experiments.oracle_sources",
     "experiments.pilot_variance",
     "experiments.placement_run",
     "experiments.prompt_source",

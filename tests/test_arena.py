@@ -149,7 +149,8 @@ def test_a_limit_is_of_all_pairs_and_shared_by_the_models(
     limited = (*few, f"arena.opponents={opponents}")
     judge = TheJudge()
     with arena_of(TWO, folder, *limited, "plan=true", judge=judge) as (job, context):
-        plan = str(job.dry_run(context))
+        job.dry_run(context)
+        plan = job.describe_plan(context, job.plans(context.store))
     assert re.search(rf"preference +{n_pairs} +{2 * n_pairs} ", plan), plan
     share = f"{of_humans} of the {n_pairs} comparisons repeat human battles"
     assert (share in plan) == (of_humans > 0)

@@ -144,9 +144,6 @@ PLANS = {
     "mode=headline judge=opus": "plan: judge claude-opus",
     "experiment=oracle": "oracle: analyses simulated policies. No call is made",
     "experiment=arena": "  preference          593  1,186 ",
-    "experiment=rate": "plan: this experiment calls no judge and costs nothing. To run it, set battles=VALUE",
-    "experiment=compare": "To run it, set runs=VALUE",
-    "experiment=dashboard": "To run it, set runs=VALUE",
     "experiment=store": "plan: this experiment calls no judge and costs nothing.",
 }
 
@@ -187,20 +184,31 @@ def test_what_is_deleted_from_a_list_is_not_missed_in_it(tmp_path):
     assert ran.code == 0, ran.err
 
 
-def test_the_log_of_a_share_that_was_begun_stays(tmp_path):
+UNSURE = """\
+from dataclasses import dataclass
+
+from elo_exp.extending import Judge, SettingError
+
+
+@dataclass(kw_only=True)
+class Unsure(Judge):
+    model: str
+
+    def answer(self, requests):
+        raise SettingError("This judge is unsure.")
+"""
+
+
+def test_the_log_of_a_share_that_was_begun_stays(tmp_path, monkeypatch):
     """Its entrants may have been paid before what stopped it."""
-    for name in ("probe_hedged", "probe_partial"):
-        row = '{"prompt_id": "curated-001", "response_text": "Yes."}\n'
-        (tmp_path / f"responses_{name}.jsonl").write_text(row, encoding="utf-8")
-    given = (
-        "entrant=[probe_hedged,probe_partial]",
-        "recorded_dir=.",
-        "shard=0/2",
-        "tracker=local",
-    )
+    (tmp_path / "unsure.py").write_text(UNSURE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine/judge").mkdir(parents=True)
+    settings = "_target_: unsure.Unsure\nmodel: unsure\n"
+    (tmp_path / "mine/judge/unsure.yaml").write_text(settings, encoding="utf-8")
+    given = ("--config-dir=mine", "judge=unsure", "shard=0/2", "tracker=local")
     ran = attempt(*given, folder=tmp_path)
-    assert ran.code == 2
-    assert "responses are missing" in ran.err
+    assert ran.code == 2, ran.err
     assert [path.name for path in tmp_path.glob("outputs/demo_*/elo_exp.log")] == [
         "elo_exp.log"
     ]

@@ -11,7 +11,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from elo_exp.data import bank
-from elo_exp.errors import UserError
+from elo_exp.errors import RunNeeds, UserError
 from elo_exp.files import write_jsonl
 from elo_exp.launching import setting_comments
 from elo_exp.launching.options import read_first_sentence
@@ -262,7 +262,7 @@ def test_recorded_dir_answers_for_entrants_that_cannot_run_here(tmp_path: Path):
             json.dumps(row), encoding="utf-8"
         )
     job = built("mode=headline", "judge=lexical", f"recorded_dir={tmp_path}")
-    job.check_files()
+    job.check_files(RunNeeds())
     entrants = job.experiment.entrant  # type: ignore[attr-defined]
     assert {name: entrant.entrant_id for name, entrant in entrants.items()} == {
         m: m for m in MODELS

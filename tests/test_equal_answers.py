@@ -174,10 +174,7 @@ def test_equal_answers_are_refused_before_a_judge_is_paid(tmp_path, server):
     assert server.meter.posts() == 0
     assert not list(tmp_path.glob("outputs/own_*"))
     plan = judged(tmp_path, server, files, "plan=true")
-    assert plan.out.splitlines()[-2:] == [
-        f"answers  {ALL}",
-        "         The run stops before it pays the judge. To continue, set judging.allow_equal=true.",
-    ]
+    assert (plan.code, plan.err.splitlines()[-3:]) == (2, REFUSED.splitlines())
     assert judged(tmp_path, server, files, "judging.stored_only=true").code == 0
 
 

@@ -142,6 +142,8 @@ TASKS = (
         number=13,
         words="a.eval b.eval judge=sonnet plan=true",
         begins=("a.eval: inspect_ai log: 10 answers of openai/gpt-4o-mini",),
+        holds=("gave the same answer to all 10 prompts, so there is nothing",),
+        code=2,
     ),
     Task(
         number=14,
@@ -162,7 +164,7 @@ TASKS = (
     Task(
         number=17,
         words="prompts=bank.jsonl 'entrant=[hf:models/a,hf:models/b]' judge=sonnet plan=true",
-        begins=("a: 24 answers not generated yet, estimated at",),
+        begins=("a: 24 answers not generated yet; cost estimated from",),
         holds=(f"plan: judge claude-sonnet-5-5 as {NEUTRAL}",),
     ),
     Task(

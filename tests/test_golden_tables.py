@@ -93,7 +93,8 @@ def listed(folder: Path, *words: str) -> str:
     """What experiment=store prints, with names in place of random nonces and sizes."""
     with opened(folder, "experiment=store", *words) as (job, context):
         assert isinstance(job.experiment, ManageStore)
-        said = job.experiment.dry_run(context)
+        job.experiment.dry_run(context)
+        said = job.experiment.act(context)
     said = said.replace(str(folder), "FOLDER")
     said = re.sub(r"open batch: \w+", "open batch: NONCE", said)
     said = re.sub(r"spent in \d{4}-\d\d", "spent in MONTH", said)

@@ -77,18 +77,22 @@ def test_nobody_is_asked_for_a_plan_nor_where_only_the_store_is_read(
 ):
     experiment = EXPERIMENTS[name]
     judge = (*JUDGED, f"judge.base_url={server.url}", "judging.stored_only=true")
-    share = experiment(server, "plan=true", "shard=0/2", folder=tmp_path)
-    assert share.out.startswith("plan: judge ")
+    whole = experiment(server, "plan=true", folder=tmp_path)
+    assert whole.out.startswith("openai_compatible: ")
+    assert f"Needed for the run: the server {server.url}" in whole.out
     stored_only = experiment(server, *judge, "plan=true", folder=tmp_path)
-    lines = map(str.strip, stored_only.out.splitlines())
-    (row,) = (line for line in lines if re.match("factuality|preference", line))
-    assert row.split()[3:8] == ["0", "0", "0", "0", "0.00"]  # stored, new, tokens, $
-    text = f"  {row.split()[2]} judge calls have no reply in the cache and will not be made"
-    assert text in stored_only.out
     refused = experiment(server, *judge, folder=tmp_path)
-    assert (share.code, stored_only.code, refused.code) == (0, 0, 2)
+    assert (whole.code, stored_only.code, refused.code) == (0, 2, 2)
     assert "Entrant openai_compatible lacks answers" in refused.err
+    assert stored_only.err.endswith(refused.err[refused.err.index("elo_exp: ") :])
     assert server.asked == []
+
+
+def test_the_plan_of_a_share_refuses_as_the_share_does(server, tmp_path):
+    """Its judge needs answers that no share of it makes."""
+    share = tournament(server, "plan=true", "shard=0/2", folder=tmp_path)
+    assert share.code == 2
+    assert "has not answered all of them" in share.err
 
 
 @pytest.mark.system
@@ -122,7 +126,8 @@ def test_a_judge_s_cap_stops_a_run_that_cannot_fit_before_an_entrant_is_paid_and
     )
     planned = capped(enough, *priced, "plan=true")
     assert "The budget is too low: " in planned.out
-    assert "answers not generated yet, estimated at 4,096 char" in planned.err
+    text = "answers not generated yet; cost estimated from 4,096 characters each, its limit."
+    assert text in " ".join(planned.out.split())
     assert server.asked == []
     ran = capped(enough, *priced)
     assert ran.code == 0, ran.err

@@ -262,7 +262,8 @@ def manage(place: str, *words: str) -> str:
             run_dir=Path("run"), store=store, tracker=job.settings.tracker
         )
         assert isinstance(job.experiment, ManageStore)
-        return job.experiment.dry_run(context)
+        job.experiment.dry_run(context)
+        return job.experiment.act(context)
 
 
 def listed(place: str) -> str:

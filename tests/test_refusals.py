@@ -178,11 +178,12 @@ def test_an_exhausted_account_ends_the_run_in_a_line(name, transport):
     assert set(server.meter.billed_bodies.values()) == {1}
 
 
+@pytest.mark.parametrize("code", [200, 501])
 @each_transport
 @each_provider
-def test_a_page_in_place_of_json_ends_the_run_after_one_attempt(name, transport):
-    """It may be a login page, which no request gets past."""
-    page = Instead(b"<!DOCTYPE html><html>Log in first</html>")
+def test_a_page_in_place_of_json_ends_the_run_after_one_attempt(name, transport, code):
+    """It may be a login page, which no request gets past, or the address may be that of a server of pages."""
+    page = Instead(b"\xef\xbb\xbf<!DOCTYPE html><html>Log in first</html>", code)
     with serving(name, transport, quarantine_seconds=0.1) as (_, server, make, path):
         server.fault("POST", path, page)
         words = rf"{re.escape(server.url)}/\S+ answered with a web page instead of JSON"

@@ -55,7 +55,8 @@ def manage(*words: str, cache_dir: Path = OURS.parent) -> str:
         context = Context(
             run_dir=Path("run"), store=store, tracker=job.settings.tracker
         )
-        return experiment.dry_run(context)
+        experiment.dry_run(context)
+        return experiment.act(context)
 
 
 # A store by hand
@@ -391,7 +392,7 @@ def test_a_row_that_is_no_exported_answer_is_named_and_nothing_is_brought_in(row
     with pytest.raises(UserError) as refusal:
         manage("store.action=import", "store.file=bad.jsonl")
     assert str(refusal.value).startswith("bad.jsonl:2 is not an exported answer (")
-    assert rows(OURS) == {}
+    assert not OURS.exists()
 
 
 def test_an_answer_that_is_damaged_in_the_store_is_named_and_nothing_is_written():
@@ -500,7 +501,7 @@ def test_when_its_batches_are_collected_a_store_is_merged(server: AnthropicServe
     words = "3 batches of other/store.sqlite are still under way. Collect them first"
     with pytest.raises(UserError, match=words):
         manage("store.action=merge", f"store.file={OTHER}")
-    assert rows(OURS) == {}
+    assert not OURS.exists()
     server.polls_to_end = 1
     manage("store.action=wait", *at(server), cache_dir=OTHER.parent)
     manage("store.action=merge", f"store.file={OTHER}")

@@ -99,6 +99,10 @@ class AnthropicApi:
         atexit.register(client.close)
         return client
 
+    def check_access(self) -> None:
+        """Raise ServerError where the key is not set; the server is not asked."""
+        self.login()
+
     def login(self) -> Login:
         key = api_key()
         if not key:

@@ -243,7 +243,8 @@ class RequestPool(Generic[R]):
             return
         if not isinstance(error, RefusedError | UnknownOutcomeError):
             raise error
-        if isinstance(error, RefusedError) and error.status in _FATAL_STATUSES:
+        is_fatal = isinstance(error, RefusedError) and error.status in _FATAL_STATUSES
+        if is_fatal and not error.is_page:
             raise ServerError(
                 f"{as_subject(server)} refuses ({error.status}): {error}. {RESUME_HINT}"
             )

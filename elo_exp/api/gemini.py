@@ -24,7 +24,13 @@ from elo_exp.api.gemini_answers import (
     parse_message,
     parse_result_rows,
 )
-from elo_exp.api.gemini_sdk import API_VERSION, GeminiSdk, SdkErrors, StatusError
+from elo_exp.api.gemini_sdk import (
+    API_VERSION,
+    GeminiSdk,
+    SdkErrors,
+    StatusError,
+    check_package,
+)
 from elo_exp.api.jobs import ApiSettings, Completion
 from elo_exp.api.result_lines import download
 from elo_exp.api.transport import (
@@ -81,6 +87,11 @@ class GeminiApi:
     @cached_property
     def _sdk(self) -> GeminiSdk:
         return GeminiSdk(self.endpoint, self._read_key, self.timeout_seconds)
+
+    def check_access(self) -> None:
+        """Raise UserError where the SDK is not installed, or a key is not set; the server is not asked."""
+        check_package()
+        self._read_key()
 
     def login(self) -> Login:
         return Login(self._read_key(), None)  # its answers name no organization

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import threading
 import warnings
 from collections.abc import Callable
@@ -45,6 +46,18 @@ class SdkErrors:
     APIStatusError = APIError = StatusError
 
 
+def check_package() -> None:
+    """Raise UserError where Google's SDK is not installed."""
+    try:
+        importlib.import_module("google.genai")
+    # Not of the subclass for modules alone: another package may have made the namespace google
+    except ImportError:
+        raise UserError(
+            "Gemini needs the Python package google-genai, which is not installed. Install it:",
+            "  pip install 'elo-exp[gemini]'",
+        ).mark_as_need("pip install 'elo-exp[gemini]'") from None
+
+
 class GeminiSdk:
     """A client of the SDK. Raises UserError if the SDK is not installed.
 
@@ -59,16 +72,10 @@ class GeminiSdk:
         self._client = self._make_client(endpoint, read_key)
 
     def _make_client(self, endpoint: str, read_key: Callable[[], str]) -> Client:
-        try:
-            from google import genai
-            from google.genai import types
-        # Not of the subclass for modules alone: another package may have made the namespace google
-        except ImportError:
-            raise UserError(
-                "Gemini needs the Python package google-genai, which is not installed. Install it:",
-                "  pip install 'elo-exp[gemini]'",
-            ) from None
+        check_package()
         import httpx2
+        from google import genai
+        from google.genai import types
 
         key = read_key()
         http = httpx2.Client(

@@ -124,6 +124,10 @@ class ApiSettings:
     def _check_server(self) -> None:
         raise NotImplementedError
 
+    def check_access(self) -> None:
+        """Raise UserError for a package or a key that is missing; the server is not asked."""
+        self.api.check_access()
+
     def preflight(self) -> None:
         """Raise UserError for what would stop the first request, such as a missing key."""
         if not self._was_reached:

@@ -110,6 +110,11 @@ class OpenAiApi:
         atexit.register(client.close)
         return client
 
+    def check_access(self) -> None:
+        """Raise UserError where the SDK is not installed, or a key is not set; the server is not asked."""
+        import_openai()
+        self._read_key()
+
     def _read_key(self, charge_note: str = "") -> str:
         if self.key_variable is None:
             return _PLACEHOLDER_KEY
@@ -241,7 +246,7 @@ def import_openai() -> ModuleType:
         raise UserError(
             "OpenAI-compatible APIs need the Python package openai, which is not installed. Install it:",
             "  pip install 'elo-exp[openai]'",
-        ) from None
+        ).mark_as_need("pip install 'elo-exp[openai]'") from None
     return openai
 
 

@@ -123,7 +123,7 @@ class SubmissionQueue:
             return False
         except UnknownOutcomeError as doubt:
             if doubt.is_page:
-                raise ServerError(f"{doubt}. {RESUME_HINT}") from None
+                raise ServerError(f"{doubt} {RESUME_HINT}") from None
             logger.warning(
                 "warning: no answer to a submission of %d requests (%s): looking for it",
                 batch.size,

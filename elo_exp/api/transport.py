@@ -19,6 +19,8 @@ from elo_exp import interrupts
 from elo_exp.errors import ServerError, SettingError
 from elo_exp.masking import mask_text, register_secret
 
+# What a text may begin with before its first sign
+_BLANK_AND_MARK = b"\xef\xbb\xbf \t\r\n"
 # Stands for the status of a request that found no connection
 NO_CONNECTION_STATUS = 0
 # Of a question that is asked before anything is paid for
@@ -69,6 +71,8 @@ OUT_OF_CREDIT_SIGNS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 # Gemini has the same words for the quota of a day, and for that of a minute, which passes: its details name the quota
 _DAILY_QUOTA_SIGNS = ("requestsperday", "tokensperday")
 _MINUTE_QUOTA_SIGNS = ("perminute", "retrydelay", "retry in ")
+# With these, a page is that of a gateway whose server is away for now
+_GATEWAY_STATUSES = frozenset({502, 503, 504, *range(520, 531)})
 _MAX_ERROR_CHARACTERS = 300
 # A server that asks to wait for longer has no answers today.
 _MAX_RETRY_AFTER_SECONDS = 900.0
@@ -156,7 +160,7 @@ def format_out_of_credit(server: str, cause: object) -> str:
 def fatal_reason(server: str, error: CallError) -> str:
     """Why no request to a server will fare better today, as a sentence; empty where one may."""
     if error.is_page:
-        return f"{error}."
+        return str(error)
     if error.is_out_of_credit or out_of_credit(None, str(error)):
         return format_out_of_credit(server, error)
     wait = error.retry_after
@@ -210,7 +214,7 @@ def build_missing_key_error(
     """
     line = f"{as_subject(name_caller(part))} needs {key}, and {variable} is not set. {charge_note}"
     export_hint = f"  Export it, or add the line {variable}=... to a file .env here."
-    return ServerError(line.rstrip(), export_hint, *below)
+    return ServerError(line.rstrip(), export_hint, *below).mark_as_need(variable)
 
 
 def build_unreachable_error(endpoint: str, error: object, part: str) -> ServerError:
@@ -337,8 +341,11 @@ def convert_status_error(kind: type[C], error: Any, words: str) -> C:
     """
     body, headers = error.body, getattr(error.response, "headers", {})
     wait = read_retry_after(headers)
+    if is_page := _is_certain_page(error):
+        words = str(WebPageError(str(error.response.url), error.status_code))
     return kind(
         words,
+        is_page=is_page,
         status=error.status_code,
         retry_after=_find_delay(body) if wait is None else wait,
         is_out_of_credit=out_of_credit(None, find_error_message(body), body),
@@ -405,9 +412,28 @@ def read_json(response: Any) -> Any:
     try:
         return response.json()
     except (ValueError, RecursionError):
-        if response.content.lstrip()[:1] == b"<":
+        if _is_page(response):
             raise WebPageError(str(response.url)) from None
         return None
+
+
+def _is_page(response: Any) -> bool:
+    """Whether a response of HTTP, as far as it was read, is a web page."""
+    import httpx2
+
+    try:
+        return bool(response.content.lstrip(_BLANK_AND_MARK)[:1] == b"<")
+    except httpx2.StreamError:
+        return False
+
+
+def _is_certain_page(error: Any) -> bool:
+    """Whether an SDK's error with a status has a web page that no later request gets past.
+
+    The page of a gateway says that its server is away, and that of a limit says how long to wait.
+    """
+    is_passing = error.status_code in _GATEWAY_STATUSES | BUSY_STATUSES
+    return not is_passing and _is_page(error.response)
 
 
 def join_text_blocks(content: Any) -> str:
@@ -449,10 +475,11 @@ class UnexpectedResponseError(ValueError):
 class WebPageError(ValueError):
     """What came back is a page: of a login, a proxy or another service."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, status: int | None = None) -> None:
+        of_status = "" if status is None else f" (status {status})"
         super().__init__(
-            f"{url.partition('?')[0]} answered with a web page instead of JSON. Is a login page or a proxy in between, or "
-            "is base_url the address of something else?"
+            f"{url.partition('?')[0]} answered with a web page instead of JSON{of_status}. Is a login page or a proxy in "
+            "between, or is base_url the address of something else?"
         )
 
 

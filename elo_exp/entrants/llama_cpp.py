@@ -148,7 +148,10 @@ class LlamaCppEntrant(WeightsEntrant, Policy):
     @cached_property
     def model_key(self) -> CacheKey:
         if not self.weight_files:
-            raise FileError.not_found(self.path, f"the .gguf file of {self.entrant_id}")
+            error = FileError.not_found(
+                self.path, f"the .gguf file of {self.entrant_id}"
+            )
+            raise error.mark_as_need(f"the model {self.path}")
         digests = checkpoints.hash_files(self.weight_files, Path(self.cache_dir))
         return {
             "loader": "llama_cpp",

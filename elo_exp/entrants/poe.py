@@ -109,7 +109,7 @@ class ProductOfExpertsEntrant(ModelSettings, WeightsEntrant):
                 "ELO_EXP_SECURITY_DIR, or choose one:",
                 "  recorded_dir=DIR for recorded answers",
                 "  'entrant=[...]' for entrants of your own",
-            )
+            ).mark_as_need("the adapters of security_dir")
         folder = Path(self.security_dir).expanduser()
         manifest = _read_manifest(folder)
         n_heads = manifest.num_shards

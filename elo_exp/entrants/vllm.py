@@ -36,7 +36,7 @@ class VllmCheckpoint(Checkpoint):
                 f"{self.model} needs the Python package vllm, which is not installed. Install it in an environment of "
                 "its own (docs/policies.md):",
                 "  pip install vllm",
-            ) from None
+            ).mark_as_need("pip install vllm") from None
         from huggingface_hub import snapshot_download
 
         lora = None

@@ -11,9 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 from urllib.parse import quote
 
 from elo_exp.data.rubrics import Instructions
+from elo_exp.errors import FileError, RunNeeds
 from elo_exp.files import escape_name
 from elo_exp.judges import Judge, roles_by_dimension
-from elo_exp.pipeline import Plan
+from elo_exp.pipeline import AnswerPlan, Plan
 from elo_exp.records import Plot, Rows
 from elo_exp.store.answer_store import Store
 from elo_exp.trackers import Tracker, Value
@@ -30,6 +31,7 @@ class Context:
     overrides   words of the command, as given
     with_texts  whether the page holds all verdicts with their texts; not in the jobs of a sweep
     in_sweep    whether it is a job of a sweep, which has one leaderboard in each dimension
+    needs       keys, packages, models and servers that a plan lists and a run must have
     """
 
     run_dir: Path
@@ -38,10 +40,26 @@ class Context:
     overrides: Sequence[str] = ()
     with_texts: bool = True
     in_sweep: bool = False
+    needs: RunNeeds = field(default_factory=RunNeeds)
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether only a plan is wanted: the run up to its first side effect."""
+        return self.needs.is_plan
 
     def of_judge(self, name: str) -> "Context":
         """Return where the part of one of several judges lies, which reads as a run of its own."""
         return replace(self, run_dir=judge_folder(self.run_dir, name))
+
+
+def refuse_absent(paths: Mapping[str, Path]) -> None:
+    """Raise FileError for the first file or folder that is not there.
+
+    paths  by role
+    """
+    for role, path in paths.items():
+        if not path.exists():
+            raise FileError.not_found(path, f"given as {role}" if role else "")
 
 
 def judge_folder(run_dir: Path, judge: str) -> Path:
@@ -139,17 +157,39 @@ class Experiment(ABC):
         return {}
 
     def check_files(self) -> None:
-        """Look for the files, and read what may be malformed; a plan does not call it. Raises UserError."""
+        """Look for the files, and read what may be malformed. Raises UserError."""
         return
 
     def dry_run(self, context: Context) -> str | None:
-        """Check all that can be known to be wrong before anything is begun; return what to print in place of a run,
-        such as its plan, or None. Raises UserError."""
+        """Check all that can be known to be wrong before anything is begun; return what to print in place of a run, or
+        None. It has no side effects. Raises UserError.
+
+        A plan is made after this check, too: if `context.is_plan`, it needs no keys, packages, models and servers
+        (`context.needs`).
+        """
+        return None
+
+    def act(self, context: Context) -> str | None:
+        """Do at once what needs no run folder, and return what to print in place of a run; None: there is a run.
+
+        A plan does not call it.
+        """
         return None
 
     def plans(self, store: Store) -> Sequence[Plan]:
         """Return what each judge would be asked, and cost; nothing by default."""
         return ()
+
+    def answer_plans(self, store: Store) -> Sequence[AnswerPlan]:
+        """Return the answers that each entrant has still to make, and what they cost; nothing by default."""
+        return ()
+
+    def describe_plan(self, context: Context, plans: Sequence[Plan]) -> str:
+        """Return the plan as it is printed, after `dry_run`.
+
+        plans  of each judge, as `plans` returned them
+        """
+        return "plan: this experiment calls no judge and costs nothing."
 
     @abstractmethod
     def run(self, context: Context) -> Report:

@@ -11,6 +11,7 @@ from elo_exp.experiments.answer_files import log_lines, warn_of_look_alikes
 from elo_exp.experiments.comparison_experiment import ComparisonExperiment
 from elo_exp.experiments.entrant_answers import preflight
 from elo_exp.experiments.shards import select_shard
+from elo_exp.pipeline import AnswerPlan, Plan
 from elo_exp.records import Prompt
 from elo_exp.store.answer_store import Store
 
@@ -26,7 +27,7 @@ class Answer(ComparisonExperiment):
         return f"answers of {n} entrant{'s' if n > 1 else ''}{share}, without judging"
 
     def dry_run(self, context: Context) -> str | None:
-        """With plan=true, return the numbers of cached answers and of answers to generate."""
+        """Raise UserError for settings and files that the run would refuse."""
         if not self.entrant:
             raise SettingError.no_value(
                 "entrant",
@@ -37,13 +38,26 @@ class Answer(ComparisonExperiment):
         warn_of_look_alikes(self.entrant, "entrants")
         log_lines(self.answer_files.describe_joined())
         prompts = self._select_shard_prompts()
-        if self.plan:
-            return self._describe_plan(prompts, context.store)
-        for entrant in self.entrant.values():
-            if not entrant.is_instant:
-                entrant.cache_key(prompts[0])  # looks for the model
-        preflight(prompts, self.entrant, None, context.store, stored_only=False)
+        preflight(
+            prompts,
+            self.entrant,
+            None,
+            context.store,
+            stored_only=False,
+            needs=context.needs,
+        )
         return None
+
+    def answer_plans(self, store: Store) -> list[AnswerPlan]:
+        return self.entrant_answers.make_plans(self._select_shard_prompts(), store)
+
+    def plans(self, store: Store) -> list[Plan]:
+        """Return nothing, as no judge is asked."""
+        return []
+
+    def describe_plan(self, context: Context, plans: Sequence[Plan]) -> str:
+        """Return the numbers of cached answers and of answers to generate."""
+        return self._describe_plan(self._select_shard_prompts(), context.store)
 
     def run(self, context: Context) -> Report:
         prompts, usage = self._select_shard_prompts(), context.store.usage

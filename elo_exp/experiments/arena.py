@@ -8,7 +8,7 @@ python -m elo_exp experiment=arena arena=lmarena_140k 'entrant=[mine]' judge=opu
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,14 +47,16 @@ from elo_exp.experiments.comparison_experiment import ComparisonExperiment
 from elo_exp.experiments.judge_choice import require_judge
 from elo_exp.experiments.placement_run import (
     PlacementRun,
+    check_placement,
     collect_facts,
     list_missing_battles,
+    plan_placed_answers,
 )
 from elo_exp.experiments.shards import answer_shard
 from elo_exp.experiments.stored_audits import load_stored_audits, suggest_audit_command
 from elo_exp.files import write_json, write_jsonl
 from elo_exp.judges import ApiJudge, Judge
-from elo_exp.pipeline import Plan
+from elo_exp.pipeline import AnswerPlan, Plan
 from elo_exp.ratings import EloMethod, RatingMethod, needs_style
 from elo_exp.ratings.leaderboard import Leaderboard
 from elo_exp.records import MissingBattle, Plot
@@ -99,6 +101,8 @@ class Arena(ComparisonExperiment):
     rating: dict[str, RatingMethod]
     interval: str  # of Bradley-Terry, unless rating.bradley_terry.interval sets another
     arena: ArenaSettings
+    _placement: PlacementRun | None = field(default=None, init=False, repr=False)
+    _is_assumed: bool = field(default=False, init=False, repr=False)
 
     @property
     def numbers(self) -> Mapping[str, Collection[str]]:
@@ -119,10 +123,7 @@ class Arena(ComparisonExperiment):
         return sources.list_input_paths(self.arena)
 
     def dry_run(self, context: Context) -> str | None:
-        """Check the settings; with plan=true, return what judging would cost.
-
-        The plan of adaptive opponents assumes as many random opponents.
-        """
+        """Raise UserError for settings and files that the run would refuse."""
         refuse_broken_checks()
         warn_of_look_alikes(self.entrant, "entrants")
         log_lines(self.answer_files.describe_unjoined())
@@ -133,26 +134,56 @@ class Arena(ComparisonExperiment):
                 self.judge_run.judge,
                 partial(self._plan_placements, store=context.store),
             )
-        if not self.plan:
-            return None
-        stand_in = sources.assume_battles(self.arena, n_models=MIN_ANCHORS_TO_CALIBRATE)
-        experiment = replace(self, arena=stand_in) if stand_in else self
-        run = experiment.placement(context.store)
+        self._assume_battles(context)
+        run = self.placement(context.store)
+        if not self.shard:
+            draws_by_model = run.random(run.n_battles)
+            for name, draws in draws_by_model.items():
+                if not draws:
+                    raise _build_unplaced_error(name)
+            check_placement(run, draws_by_model, context)
+        return None
+
+    def describe_plan(self, context: Context, plans: Sequence[Plan]) -> str:
+        """Return what judging would cost; the plan of adaptive opponents assumes as many random opponents."""
+        run, (plan,) = self.placement(context.store), plans
         draws = run.random(run.n_battles)
-        plan, n = run.plan(draws), len(run.to_recalibrate(draws))
+        n = len(run.to_recalibrate(draws))
         return "\n".join(
             [
                 pipeline.plan_table(plan),
                 *words.describe_calibration_plan(plan, n),
-                *([words.plan_is_assumed(self.arena.title)] if stand_in else []),
+                *(
+                    [words.plan_is_assumed(self.arena.title)]
+                    if self._is_assumed
+                    else []
+                ),
                 *self.judge_run.describe_kin_plan(run.kin),
                 *describe_equal_answers_plan(run.known_equal(draws)),
             ]
         )
 
+    def _assume_battles(self, context: Context) -> None:
+        """Take assumed battles, if a plan is to do without a data set that is not here."""
+        if not context.is_plan:
+            return
+        stand_in = sources.assume_battles(self.arena, n_models=MIN_ANCHORS_TO_CALIBRATE)
+        if stand_in:
+            context.needs.add(f"the data set of {self.arena.title}")
+            self._placement = replace(self, arena=stand_in).placement(context.store)
+            self._is_assumed = True
+
     def plans(self, store: Store) -> list[Plan]:
         """Return the planned judge calls and their cost."""
-        return self._plan_placements([self.judge_run.judge], store=store)
+        run = self.placement(store)
+        plan = run.plan(run.random(run.n_battles))
+        is_upper_bound = any(p.is_upper_bound for p in self.answer_plans(store))
+        return [replace(plan, is_upper_bound=is_upper_bound)]
+
+    def answer_plans(self, store: Store) -> list[AnswerPlan]:
+        """Return the answers that the models to place have still to make, and what they cost."""
+        run = self.placement(store)
+        return plan_placed_answers(run, run.random(run.n_battles))
 
     def _plan_placements(self, judges: Sequence[Judge], *, store: Store) -> list[Plan]:
         """Plan the calls of each judge and their cost."""
@@ -271,7 +302,12 @@ class Arena(ComparisonExperiment):
             logger.warning("warning: %s", text)
 
     def placement(self, store: Store) -> PlacementRun:
-        """Return the sample of battles by the settings; no model is called yet."""
+        """Return the sample of battles by the settings, read once; no model is called yet."""
+        if self._placement is None:
+            self._placement = self._read_battles(store)
+        return self._placement
+
+    def _read_battles(self, store: Store) -> PlacementRun:
         return PlacementRun(
             self.arena,
             store,
@@ -293,6 +329,18 @@ class Arena(ComparisonExperiment):
         return board
 
 
+def _build_unplaced_error(
+    name: str, n_drawn: int = 0, n_answered: int = 0, n_judged: int = 0
+) -> EvidenceError:
+    """Return the error for a model without a valid verdict."""
+    return EvidenceError(
+        f"{name} cannot be placed, as none of its verdicts is valid.",
+        f"  It drew {n_drawn} battles with texts, answered {n_answered} prompts and was judged on {n_judged}.",
+        "  To draw more battles, raise arena.n_battles and judging.limit_pairs.",
+        "  To list the cached verdicts, use experiment=store.",
+    )
+
+
 def place_models(experiment: Arena, run: PlacementRun) -> Placement:
     """Rate the judged battles together with the human battles, and compare judge and humans."""
     human, placed = run.human, tuple(run.drawn)
@@ -306,12 +354,7 @@ def place_models(experiment: Arena, run: PlacementRun) -> Placement:
             len(run.responses[name]),
         )
         n_judged = sum(judgment.entrant_a == name for judgment in run.judgments)
-        raise EvidenceError(
-            f"{name} cannot be placed, as none of its verdicts is valid.",
-            f"  It drew {n_drawn} battles with texts, answered {n_answered} prompts and was judged on {n_judged}.",
-            "  To draw more battles, raise arena.n_battles and judging.limit_pairs.",
-            "  To list the cached verdicts, use experiment=store.",
-        )
+        raise _build_unplaced_error(name, n_drawn, n_answered, n_judged)
     all_battles = concatenate_battles(judged_battles, human)
     board = experiment.rate(all_battles)
     flags = {model: board.row(model).flag for model in placed}

@@ -31,6 +31,7 @@ from elo_exp.experiments.comparison_experiment import (
     refuse_no_prompts,
     warn_of_foreign_bank,
 )
+from elo_exp.experiments.entrant_answers import look_for
 from elo_exp.experiments.judge_choice import (
     collect_judges,
     describe_opening,
@@ -59,7 +60,6 @@ class Audit(Experiment):
     judges  one judge or several, by name
     """
 
-    plan: bool
     study: Study
     columns: dict[str, str | list[str]]
     prompts: BankSettings
@@ -136,11 +136,11 @@ class Audit(Experiment):
         return AuditRun(judge=judge, questions=questions, options=self.judging)
 
     def dry_run(self, context: Context) -> str | None:
-        """With plan=true, return the cost, and the effects that the tests would detect."""
         self._check(context)
-        if not self.plan:
-            return None
-        plans = self.plans(context.store)
+        return None
+
+    def describe_plan(self, context: Context, plans: Sequence[Plan]) -> str:
+        """Return the cost, and the effects that the tests would detect."""
         table = (
             pipeline.plan_table(plans[0])
             if self.is_single
@@ -165,18 +165,17 @@ class Audit(Experiment):
             )
         bank_path = self.prompts.bank_path
         warn_of_foreign_bank(self.study, bank_path, judge, rubrics, context)
-        if not self.is_single:
-            self._check_judges(context.store)
+        if context.is_plan or not self.is_single:
+            self._check_judges(context)
 
-    def _check_judges(self, store: Store) -> None:
+    def _check_judges(self, context: Context) -> None:
         """Raise UserError for equal judges, for judges that cannot be called, and for a cost above the cap."""
-        plans = self.plans(store)
-        if self.plan:
-            return
+        plans = self.plans(context.store)
         for judge, plan in zip(self.judges.values(), plans, strict=True):
             if isinstance(judge, ApiJudge) and plan.new:
-                judge.preflight()
-        Plan.of_all(plans).check(store)
+                look_for(judge, context.needs)
+        if not context.is_plan:
+            Plan.of_all(plans).check(context.store)
 
     def plans(self, store: Store) -> list[Plan]:
         """Return the planned calls of each judge and their cost."""

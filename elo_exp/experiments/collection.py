@@ -10,7 +10,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,6 +22,8 @@ from elo_exp.data import bank, conversations, pairing
 from elo_exp.data.scoring import PointwiseRubric
 from elo_exp.entrants import Entrant, Policy
 from elo_exp.errors import EvidenceError, SettingError
+from elo_exp.experiments import Context
+from elo_exp.experiments.entrant_answers import EntrantAnswers, look_for, preflight
 from elo_exp.experiments.settings import ModeSettings
 from elo_exp.experiments.shards import parse_shard
 from elo_exp.files import check_choice, utc_now, write_json, write_jsonl
@@ -242,6 +244,19 @@ class Collection:
             Rater(*oracle, labelled_ids),
         )
 
+    @property
+    def answers(self) -> EntrantAnswers:
+        """The answers of the policies."""
+        return EntrantAnswers(
+            entrants=self.entrants,
+            allow_missing=self.asking.allow_missing,
+            canary=self.asking.canary,
+        )
+
+    def plan_answers(self) -> list[pipeline.AnswerPlan]:
+        """Plan the answers that policies have still to make, and what they cost."""
+        return self.answers.make_plans(self.prompts, self.store)
+
     def build(self) -> LoggedData:
         """Run all steps.
 
@@ -249,20 +264,18 @@ class Collection:
         and EvidenceError if no answer has a score that the calibration needs. What would stop the oracle is
         checked before the judge is paid, and what would stop either before an entrant is paid.
         """
-        if not pipeline.has_all_responses(self.prompts, self.entrants, self.store):
-            self._preflight(self.raters)  # before models work for hours
         if pipeline.needs_paid_answers(self.prompts, self.entrants, self.store):
             assumed_answers, least_answers = (
-                self._assume_responses(at_least=at_least) for at_least in (False, True)
+                self.assume_responses(at_least=at_least) for at_least in (False, True)
             )
             for rater in self.raters:
                 pipeline.check_before_answers(
-                    self._make_plan(rater, assumed_answers),
-                    self._make_plan(rater, least_answers),
+                    self.make_plan(rater, assumed_answers),
+                    self.make_plan(rater, least_answers),
                     self.store,
                 )
         responses, logprobs, checks = self._answer_prompts(self.prompts)
-        plans = [self._make_plan(rater, responses) for rater in self.raters]
+        plans = [self.make_plan(rater, responses) for rater in self.raters]
         for plan in plans:
             plan.check(self.store)
         rater_plans = zip(self.raters, plans, strict=True)
@@ -339,7 +352,7 @@ class Collection:
         )
         return {**logged, **generate(other_entrants)}, logprobs, [check]
 
-    def _assume_responses(self, *, at_least: bool = False) -> Responses:
+    def assume_responses(self, *, at_least: bool = False) -> Responses:
         return _index_by_prompt(
             pipeline.assume_responses(
                 self.prompts,
@@ -363,7 +376,7 @@ class Collection:
         ]
         return items, rater.rubric, rater.judge, self.store
 
-    def _make_plan(self, rater: Rater, responses: Responses) -> Plan:
+    def make_plan(self, rater: Rater, responses: Responses) -> Plan:
         queries = self._make_queries(rater, responses)
         return pipeline.plan_scores(*queries, self.asking)
 
@@ -389,13 +402,14 @@ class Collection:
 
     def plans(self) -> list[Plan]:
         """Return what judge and oracle would be asked, and cost; makes no call."""
-        assumed_answers = self._assume_responses()
-        return [self._make_plan(rater, assumed_answers) for rater in self.raters]
-
-    def plan(self) -> str:
-        """Tables of the same."""
-        judge, oracle = map(pipeline.plan_table, self.plans())
-        return f"judge: all answers\n{judge}\noracle: its slices of them\n{oracle}"
+        assumed_answers = self.assume_responses()
+        is_upper_bound = any(plan.is_upper_bound for plan in self.plan_answers())
+        return [
+            replace(
+                self.make_plan(rater, assumed_answers), is_upper_bound=is_upper_bound
+            )
+            for rater in self.raters
+        ]
 
     def status(self) -> str:
         """A table of what the store holds, by policy and step; makes no call."""
@@ -422,6 +436,33 @@ class Collection:
                 "labels": (n_labelled, len(self.raters[1].prompt_ids[policy])),
             }
         return oracle_page.status(done)
+
+
+def check_collection(collection: Collection, context: Context) -> None:
+    """Raise UserError for models that are missing, answers that files lack, and what would stop the first paid call."""
+    collection.answers.refuse_absent(collection.prompts, collection.store)
+    stored_only = collection.asking.stored_only
+    preflight(
+        collection.prompts,
+        collection.entrants,
+        None,
+        collection.store,
+        stored_only=stored_only,
+        needs=context.needs,
+    )
+    for rater in () if stored_only else collection.raters:
+        judge = rater.judge
+        if (
+            isinstance(judge, ApiJudge)
+            and collection.make_plan(rater, collection.assume_responses()).new
+        ):
+            look_for(judge, context.needs)
+
+
+def format_plans(plans: Sequence[Plan]) -> str:
+    """Format what judge and oracle would be asked."""
+    judge, oracle = map(pipeline.plan_table, plans)
+    return f"judge: all answers\n{judge}\noracle: its slices of them\n{oracle}"
 
 
 def _index_by_prompt(responses: pairing.Responses) -> Responses:

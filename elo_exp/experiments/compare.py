@@ -100,14 +100,23 @@ class Compare(Experiment):
         return opening_line.runs(len(self._readable_runs[0]))
 
     def dry_run(self, context: Context) -> None:
+        with context.needs.collect():
+            self._check_runs()
+
+    def _check_runs(self) -> None:
         for reason in self._readable_runs[1]:
             logger.warning("warning: left out of the comparison: %s", reason)
         models = [model for r in self._readable_runs[0] for _, model in _list_rated(r)]
         for line in describe_alike(models):
             logger.warning("warning: %s", line)
+        _ = self._comparison
+
+    @functools.cached_property
+    def _comparison(self) -> Comparison:
+        return compare_runs(self._readable_runs[0])
 
     def run(self, context: Context) -> Report:
-        comparison = compare_runs(self._readable_runs[0])
+        comparison = self._comparison
         result = compare_page.conclude_comparison(comparison)
         values = compare_page.metrics(result)
         changes = [abs(value) for value in values.values() if isinstance(value, float)]

@@ -105,6 +105,12 @@ class ComparisonDesign:
         responses = self.answers.assume(prompts, store, at_least=at_least)
         return self.list_subjects(prompts, responses)
 
+    def counts_at_limit(self, store: Store) -> bool:
+        """Whether `assume` takes answers of an entrant at its limit, as none of them is known."""
+        prompts = self.prompt_source.repeat()
+        plans = self.answers.make_plans(prompts, store)
+        return any(plan.is_upper_bound for plan in plans)
+
     def list_unanswered(
         self, responses: Responses, comparisons: Comparisons
     ) -> dict[str, list[MissingBattle]]:

@@ -49,7 +49,7 @@ from elo_exp.experiments.settings import (
 from elo_exp.experiments.shards import parse_shard
 from elo_exp.formatting import join_names
 from elo_exp.judges import Judge, roles_by_dimension
-from elo_exp.pipeline import JudgingSettings, Plan
+from elo_exp.pipeline import AnswerPlan, JudgingSettings, Plan
 from elo_exp.report.sentences import opening_line
 from elo_exp.report.sentences.check_sentences import (
     cut_answers,
@@ -68,7 +68,6 @@ logger = logging.getLogger(__name__)
 class EntrantExperiment(Experiment):
     """An experiment whose entrants answer prompts.
 
-    plan     show what judging would cost, and pay nothing
     shard    i/n: make what belongs to this share of the prompts, and stop
     answers  files of answers
     columns  the column of each role, in files of answers and of prompts
@@ -76,7 +75,6 @@ class EntrantExperiment(Experiment):
     study    None: the experiment has none
     """
 
-    plan: bool
     shard: str | None
     allow_missing: bool
     recorded_dir: str | None
@@ -343,8 +341,7 @@ class PairwiseExperiment(ComparisonExperiment):
         """Judge the comparisons, and report what follows."""
 
     def dry_run(self, context: Context) -> str | None:
-        """With plan=true, what judging would cost."""
-        store = context.store
+        """Raise UserError for settings and files that the run would refuse."""
         refuse_broken_checks()
         self.check_entrants()
         self._refuse_guessed_entrants()
@@ -353,16 +350,18 @@ class PairwiseExperiment(ComparisonExperiment):
         log_draws(self.entrant, self.draws, self.n_draws)
         self.check_settings(context)
         self._check_rubrics()
-        self.judging_plan.check(self.prompt_source.repeat(), store, is_plan=self.plan)
+        self.judging_plan.check(self.prompt_source.repeat(), context)
         judge, *_ = self.judges.values()
         bank_path = self.prompts.bank_path
         warn_of_foreign_bank(self.study, bank_path, judge, self.instructions, context)
         self._offer_references(judge)
-        if not self.plan:
-            return None
+        return None
+
+    def describe_plan(self, context: Context, plans: Sequence[Plan]) -> str:
+        store = context.store
         return "\n".join(
             [
-                self.format_plan(self.plans(store)),
+                self.format_plan(plans),
                 *self.design.describe_conversations(store),
                 *self.judging_plan.describe_equal_answers(store),
             ]
@@ -371,6 +370,10 @@ class PairwiseExperiment(ComparisonExperiment):
     def plans(self, store: Store) -> list[Plan]:
         """Return what each judge would be asked, and cost."""
         return self.judging_plan.make_plans(store)
+
+    def answer_plans(self, store: Store) -> list[AnswerPlan]:
+        """Return the answers that each entrant has still to make, and what they cost."""
+        return self.entrant_answers.make_plans(self.prompt_source.repeat(), store)
 
     def run(self, context: Context) -> Report:
         store, prompts = context.store, self.prompt_source.repeat()

@@ -63,33 +63,40 @@ class DashboardSettings:
 
 @dataclass(kw_only=True)
 class Dashboard(Experiment):
-    """Never runs: the dashboard is saved in place of a run."""
+    """A dashboard, which is saved in place of a run."""
 
     runs: list[str]
     dashboard: DashboardSettings
 
-    def dry_run(self, context: Context) -> str:
+    def dry_run(self, context: Context) -> None:
         tracker = context.tracker
         if not isinstance(tracker, Project):
             raise SettingError(
                 "experiment=dashboard needs tracker=wandb: only Weights & Biases has workspaces and reports."
             )
-        if importlib.util.find_spec("wandb_workspaces") is None:
-            raise UserError(
-                "experiment=dashboard needs the package wandb-workspaces, which is not installed. Install it:",
-                "  pip install 'elo-exp[dashboard]'",
-            )
+        with context.needs.collect():
+            _require_workspaces()
+        runs, _ = _read_runs(self.runs)
+        for run in runs:
+            run_id(run.folder, run.manifest)
+        self._find_baseline_id()
+        with context.needs.collect():
+            if not tracker.is_online:
+                raise ServerError(
+                    "A dashboard is saved on Weights & Biases, but there is no key or the tracker is offline. "
+                    "Run wandb login or set WANDB_API_KEY, and set:",
+                    "  tracker.mode=online",
+                ).mark_as_need("WANDB_API_KEY")
+
+    def act(self, context: Context) -> str:
+        """Save the dashboard, and return its address."""
+        import wandb
+
+        tracker = context.tracker
+        assert isinstance(tracker, Project)
         runs, dimensions = _read_runs(self.runs)
         ids = [run_id(run.folder, run.manifest) for run in runs]
         baseline = self._find_baseline_id()
-        if not tracker.is_online:
-            raise ServerError(
-                "A dashboard is saved on Weights & Biases, but there is no key or the tracker is offline. "
-                "Run wandb login or set WANDB_API_KEY, and set:",
-                "  tracker.mode=online",
-            )
-        import wandb
-
         changes, kind = _find_changes(runs), self.dashboard.kind
         with _translate_errors(kind):
             entity = tracker.entity or str(wandb.Api().default_entity)
@@ -222,6 +229,15 @@ class _DashboardLocation:
             blocks=blocks,
             width="fluid",
         )
+
+
+def _require_workspaces() -> None:
+    """Raise UserError if the package that saves dashboards is not installed."""
+    if importlib.util.find_spec("wandb_workspaces") is None:
+        raise UserError(
+            "experiment=dashboard needs the package wandb-workspaces, which is not installed. Install it:",
+            "  pip install 'elo-exp[dashboard]'",
+        ).mark_as_need("pip install 'elo-exp[dashboard]'")
 
 
 def _read_runs(folders: Sequence[str]) -> tuple[list[FinishedRun], list[str]]:

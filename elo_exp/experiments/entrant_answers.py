@@ -2,16 +2,17 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elo_exp import pipeline
+from elo_exp.api.jobs import ApiSettings
 from elo_exp.data.pairing import Responses
 from elo_exp.entrants import (
     ApiEntrant,
     Entrant,
     draws_of,
 )
-from elo_exp.errors import SettingError
+from elo_exp.errors import RunNeeds, SettingError
 from elo_exp.experiments.answer_files import AnswerFiles
 from elo_exp.judges import ApiJudge, Judge
 from elo_exp.records import Prompt
@@ -19,6 +20,8 @@ from elo_exp.report.sentences import opening_line
 from elo_exp.store.answer_store import Store
 
 logger = logging.getLogger(__name__)
+
+_OF_A_RUN = RunNeeds()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,19 @@ class EntrantAnswers:
             counts_absent=self.counts_absent,
         )
 
+    def make_plans(
+        self, prompts: Sequence[Prompt], store: Store
+    ) -> list[pipeline.AnswerPlan]:
+        """Plan the answers that entrants have still to make."""
+        return pipeline.plan_answers(
+            prompts, self.entrants, store, allow_missing=self.allow_missing
+        )
+
+    def log_missing(self, prompts: Sequence[Prompt], store: Store) -> None:
+        """Log which answers are missing, and by which length a plan reckons."""
+        if text := pipeline.answers_table(self.make_plans(prompts, store)):
+            logger.info("%s", text)
+
     def find_known(self, prompts: Sequence[Prompt], store: Store) -> Responses:
         """Return the answers that need no model."""
         return pipeline.find_known_responses(prompts, self.entrants, store)
@@ -74,6 +90,13 @@ class EntrantAnswers:
             elif files and name in files.joined.answer_sets:
                 failed_by_entrant[name] = {*files.joined.failed_ids[name]}
         return failed_by_entrant
+
+    def refuse_absent(self, prompts: Sequence[Prompt], store: Store) -> None:
+        """Raise EvidenceError for answers that files lack, unless answers may be missing."""
+        if self.allow_missing:
+            return
+        recorded = {name: e for name, e in self.entrants.items() if e.is_instant}
+        replace(self, entrants=recorded).assume(prompts, store)
 
     def refuse_unanswered(
         self, prompts: Sequence[Prompt], store: Store, shard: str
@@ -118,6 +141,17 @@ def log_draws(entrants: Mapping[str, Entrant], n_wanted: int, n_draws: int) -> N
         logger.info("%s", line)
 
 
+def look_for(model: ApiSettings, needs: RunNeeds) -> None:
+    """Raise UserError for a server that cannot be asked; a plan does not ask it, and lists what a run needs of it."""
+    if not needs.is_plan:
+        model.preflight()
+        return
+    with needs.collect():
+        model.check_access()
+    if getattr(model, "key_variable", "") is None:
+        needs.add(f"the server {model.api.endpoint}")
+
+
 def preflight(
     prompts: Sequence[Prompt],
     entrants: Mapping[str, Entrant],
@@ -125,13 +159,19 @@ def preflight(
     store: Store,
     *,
     stored_only: bool,
+    needs: RunNeeds = _OF_A_RUN,
 ) -> None:
-    """Raise SettingError for what would stop the first paid call, before models work for hours.
+    """Raise SettingError or another UserError for what would stop the first call, before models work for hours.
 
     judge        None: none is asked
     stored_only  refuse an entrant behind an API that lacks stored answers
+    needs        takes what a plan does without
     """
     for name, entrant in entrants.items():
+        if not entrant.is_instant:
+            with needs.collect():
+                for prompt in prompts[:1]:
+                    entrant.cache_key(prompt)
         if not isinstance(entrant, ApiEntrant):
             continue
         if pipeline.has_all_responses(prompts, {name: entrant}, store):
@@ -142,8 +182,8 @@ def preflight(
                 "Leave the entrant out, or set:",
                 "  judging.stored_only=false",
             )
-        entrant.preflight()
-    if isinstance(judge, ApiJudge) and not pipeline.has_all_responses(
-        prompts, entrants, store
-    ):
-        judge.preflight()
+        look_for(entrant, needs)
+    if isinstance(judge, ApiJudge):
+        with needs.collect():
+            if not pipeline.has_all_responses(prompts, entrants, store):
+                look_for(judge, needs)

@@ -3,8 +3,9 @@
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
@@ -32,13 +33,32 @@ class Export(Experiment):
     def opening(self) -> str:
         return f"results of {self.folder}"
 
+    @cached_property
+    def _finished_run(self) -> FinishedRun:
+        (finished_run, *_), _ = read_runs([self.folder])
+        return finished_run
+
+    @cached_property
+    def _battles_by_dimension(self) -> Mapping[str, Battles]:
+        """The battles. Raises FileError for more than an evalica file takes."""
+        battles_by_dimension = self._finished_run.battles()
+        for name, battles in battles_by_dimension.items():
+            n = sum(count for _, count in iterate_verdicts(battles))
+            if n > MAX_EVALICA_ROWS:
+                raise FileError(
+                    f"{self.folder} has {n:,} verdicts on {name}; an evalica file takes at most {MAX_EVALICA_ROWS:,}. "
+                    "Rate its battles directly:",
+                    "  python -m elo_exp FILE",
+                )
+        return battles_by_dimension
+
     def dry_run(self, context: Context) -> None:
-        read_runs([self.folder])
+        _ = self._battles_by_dimension
 
     def run(self, context: Context) -> Report:
         """Write tables, figures and the conclusion, and the verdicts and win rates of each dimension."""
-        finished_run = read_runs([self.folder])[0][0]
-        verdict_paths = self._write_verdicts(context, finished_run)
+        finished_run = self._finished_run
+        verdict_paths = self._write_verdicts(context)
         paper_paths = _write_paper_files(context, finished_run)
         figure_paths = _write_figures(context, finished_run)
         n_figures, n_files = len(figure_paths), len(verdict_paths)
@@ -55,18 +75,9 @@ class Export(Experiment):
             artifacts=[*paper_paths, *figure_paths, *verdict_paths],
         )
 
-    def _write_verdicts(
-        self, context: Context, finished_run: FinishedRun
-    ) -> list[Path]:
+    def _write_verdicts(self, context: Context) -> list[Path]:
         written_paths = []
-        for name, battles in finished_run.battles().items():
-            n = sum(count for _, count in iterate_verdicts(battles))
-            if n > MAX_EVALICA_ROWS:
-                raise FileError(
-                    f"{self.folder} has {n:,} verdicts on {name}; an evalica file takes at most {MAX_EVALICA_ROWS:,}. "
-                    "Rate its battles directly:",
-                    "  python -m elo_exp FILE",
-                )
+        for name, battles in self._battles_by_dimension.items():
             folder = context.run_dir / escape_name(name)
             rows = (
                 row for row, count in iterate_verdicts(battles) for _ in range(count)

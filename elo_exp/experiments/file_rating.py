@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from elo_exp.analysis import families, repeated_files, standings
@@ -33,9 +34,19 @@ class FileRating:
     rating: Mapping[str, RatingMethod]
     families: Mapping[str, str]
 
-    def rate_with_looks(self, battles: Battles, store: Store) -> Standings:
-        """Rate battles, and count their results that were shown before battles were added."""
-        rated_standings = self._rate_battles(battles)
+    @cached_property
+    def standings_by_party(self) -> dict[str, Standings]:
+        """The ratings of each judge's verdicts, by name; of all verdicts, by the empty name, if they are not rated apart."""
+        parties = self.source.separate_parties
+        if not parties:
+            all_battles, _ = self.source.all_battles
+            return {"": self.rate(all_battles)}
+        return {name: self.rate(party.battles) for name, party in parties.items()}
+
+    def add_looks_of_battles(
+        self, rated_standings: Standings, battles: Battles, store: Store
+    ) -> Standings:
+        """Count the results of battles that were shown before battles were added, and store that these are shown."""
         hashes = {
             name: repeated_files.hashes_of_battles(dimension_battles)
             for name, dimension_battles in rated_standings.battles.items()
@@ -81,7 +92,7 @@ class FileRating:
             diagnoses[dimension] = {**diagnoses.get(dimension, {}), **looks}
         return replace(rated_standings, diagnoses=diagnoses)
 
-    def _rate_battles(self, battles: Battles) -> Standings:
+    def rate(self, battles: Battles) -> Standings:
         """Rate battles in all dimensions of the files."""
         all_battles, _ = self.source.all_battles
         rated_standings = standings.rate(

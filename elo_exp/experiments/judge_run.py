@@ -13,6 +13,8 @@ from elo_exp.data.rubrics import Instructions, Rubric
 from elo_exp.data.scoring import PointwiseRubric
 from elo_exp.entrants import Entrant
 from elo_exp.errors import SettingError
+from elo_exp.experiments import Context
+from elo_exp.experiments.entrant_answers import look_for
 from elo_exp.experiments.settings import JudgingOptions
 from elo_exp.experiments.stored_audits import load_stored_audits
 from elo_exp.judges import ApiJudge, Judge, NoJudge
@@ -158,13 +160,20 @@ class JudgeRun:
         )
         return [replace(score, judge_model=self.called) for score in scores]
 
-    def preflight(self, subjects: Subjects, store: Store) -> None:
+    def refuse_missing_replies(self, subjects: Subjects, store: Store) -> None:
+        """Raise EvidenceError if replies are on file, and the file lacks some on these subjects."""
+        if self.judge.is_recorded:
+            pipeline.refuse_missing_replies(
+                subjects, self.instructions, self.judge, store, self.settings
+            )
+
+    def preflight(self, subjects: Subjects, context: Context) -> None:
         """Look for the judge's key, before the run has a folder, if known answers still lack a verdict."""
         judge = self.paid_judge
         if judge and not pipeline.has_all_replies(
-            subjects, self.instructions, self.judge, store, self.settings
+            subjects, self.instructions, self.judge, context.store, self.settings
         ):
-            judge.preflight()
+            look_for(judge, context.needs)
 
     def pays_for_equal_answers(
         self, pair: EqualAnswers, comparisons: Comparisons, store: Store

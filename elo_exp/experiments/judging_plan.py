@@ -1,7 +1,7 @@
 """What judging would ask, cost and refuse: known before anything is paid."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from elo_exp import pipeline
@@ -10,6 +10,7 @@ from elo_exp.data.identical_answers import EqualAnswers
 from elo_exp.data.pairing import Responses
 from elo_exp.entrants import draws_of
 from elo_exp.errors import EvidenceError
+from elo_exp.experiments import Context
 from elo_exp.experiments.comparison_design import ComparisonDesign
 from elo_exp.experiments.entrant_answers import preflight
 from elo_exp.experiments.judge_choice import require_distinct_judges, require_judge
@@ -40,7 +41,11 @@ class JudgingPlan:
     def make_plans(self, store: Store, *, at_least: bool = False) -> list[Plan]:
         """Plan what each judge would be asked, and cost. Raises SettingError for two that are one."""
         subjects = self.design.assume(store, at_least=at_least)
-        plans = [run.make_plan(subjects, store) for run in self.judge_runs.values()]
+        is_upper_bound = not at_least and self.design.counts_at_limit(store)
+        plans = [
+            replace(run.make_plan(subjects, store), is_upper_bound=is_upper_bound)
+            for run in self.judge_runs.values()
+        ]
         if self.is_single:
             return plans
         judges = {name: run.judge for name, run in self.judge_runs.items()}
@@ -59,23 +64,24 @@ class JudgingPlan:
             for line in run.describe_kin_plan(run.kin)
         ]
 
-    def check(self, prompts: Sequence[Prompt], store: Store, *, is_plan: bool) -> None:
-        """Raise UserError for a judge that cannot be asked, or not about these entrants.
+    def check(self, prompts: Sequence[Prompt], context: Context) -> None:
+        """Raise UserError for a judge that cannot be asked, or not about these entrants, and for answers that files lack.
 
-        is_plan  only a plan is wanted, which needs neither keys nor models
+        A plan needs neither keys nor models, and is not stopped by a cap.
         """
+        store, shard = context.store, self.design.shard
+        self.design.answers.refuse_absent(prompts, store)
         for judge_run in self.judge_runs.values():
             judge_run.refuse_excluded()
             require_judge(
                 judge_run.judge, partial(self._price_offers, judge_run, store=store)
             )
-            if is_plan:
-                continue
-            if self.design.shard is not None:
-                self.design.answers.refuse_unanswered(prompts, store, self.design.shard)
-            self._check_access(judge_run, prompts, store)
+            if shard is not None:
+                with context.needs.collect():
+                    self.design.answers.refuse_unanswered(prompts, store, shard)
+            self._check_access(judge_run, prompts, context)
         pays = any(not run.settings.stored_only for run in self.judge_runs.values())
-        if self.is_single or is_plan or not pays:
+        if self.is_single or context.is_plan or not pays:
             return
         if pipeline.needs_paid_answers(prompts, self.design.answers.entrants, store):
             self.make_whole_plan(store, at_least=True).check(store)
@@ -93,40 +99,51 @@ class JudgingPlan:
         ]
 
     def _check_access(
-        self, judge_run: JudgeRun, prompts: Sequence[Prompt], store: Store
+        self, judge_run: JudgeRun, prompts: Sequence[Prompt], context: Context
     ) -> None:
-        """Raise EvidenceError for models that are missing, and for what would stop the first paid call."""
-        judge_run.check_audits(store)
+        """Raise EvidenceError or another UserError for missing models, and for what would stop the first paid call."""
+        store = context.store
+        with context.needs.collect():
+            judge_run.check_audits(store)
         entrants, stored_only = (
             self.design.answers.entrants,
             judge_run.settings.stored_only,
         )
         judge = None if stored_only else judge_run.judge
-        preflight(prompts, entrants, judge, store, stored_only=stored_only)
+        preflight(
+            prompts,
+            entrants,
+            judge,
+            store,
+            stored_only=stored_only,
+            needs=context.needs,
+        )
+        if judge_run.paid_judge is None and not judge_run.judge.is_recorded:
+            return
+        known_responses = self.design.answers.find_known(prompts, store)
+        known_subjects = self.design.list_subjects(prompts, known_responses)
+        judge_run.refuse_missing_replies(known_subjects, store)
         if judge_run.paid_judge is None:
             return
-        if pipeline.needs_paid_answers(prompts, entrants, store):
+        if not context.is_plan and pipeline.needs_paid_answers(
+            prompts, entrants, store
+        ):
+            self.design.answers.log_missing(prompts, store)
             pipeline.check_before_answers(
                 judge_run.make_plan(self.design.assume(store), store),
                 judge_run.make_plan(self.design.assume(store, at_least=True), store),
                 store,
             )
-        known_responses = self.design.answers.find_known(prompts, store)
         if pair := self._find_known_waste([judge_run], prompts, known_responses, store):
             raise EvidenceError(*refuse_equal_answers(pair))
-        known_subjects = self.design.list_subjects(prompts, known_responses)
-        judge_run.preflight(known_subjects, store)
+        judge_run.preflight(known_subjects, context)
 
     def describe_equal_answers(self, store: Store) -> list[str]:
         """Describe, before money is spent, which entrants gave the same answers, as far as they are known."""
         prompts = self.design.prompt_source.repeat()
         known_responses = self.design.answers.find_known(prompts, store)
-        waste = self._find_known_waste(
-            self.judge_runs.values(), prompts, known_responses, store
-        )
         return describe_equal_answers_plan(
-            identical_answers.count_equal_in_responses(known_responses),
-            stops=waste is not None,
+            identical_answers.count_equal_in_responses(known_responses)
         )
 
     def refuse_equal_answers(

@@ -19,10 +19,13 @@ from elo_exp.experiments.label_evidence import LabelEvidence, LabelledRun
 from elo_exp.experiments.label_pages import LabelPages, LabelSettings
 from elo_exp.files import write_json
 from elo_exp.formatting import join_names as listed
+from elo_exp.pipeline import Plan
 from elo_exp.ratings import EloMethod, RatingMethod
 from elo_exp.report import artifacts, page, people_page
 from elo_exp.runs.reading import manifest_path
 from elo_exp.types import Orders
+
+PAGES_PLAN = "plan: writes the label pages. It calls no judge and costs nothing."
 
 
 @dataclass(kw_only=True)
@@ -107,12 +110,21 @@ class LabelByPeople(Experiment):
         if self.labels:
             _ = self.certification.results
 
+    @functools.cached_property
+    def _pages(self) -> LabelPages:
+        return LabelPages(run=self.evidence.run, settings=self.label)
+
     def dry_run(self, context: Context) -> str | None:
-        return (
-            None
-            if self.labels
-            else LabelPages(run=self.evidence.run, settings=self.label).write()
-        )
+        if self.labels:
+            return None
+        self._pages.check()
+        return None
+
+    def describe_plan(self, context: Context, plans: Sequence[Plan]) -> str:
+        return super().describe_plan(context, plans) if self.labels else PAGES_PLAN
+
+    def act(self, context: Context) -> str | None:
+        return None if self.labels else self._pages.write()
 
     def run(self, context: Context) -> Report:
         labels_only, board, certificates = self.certification.results

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -53,6 +54,16 @@ class LabelPages:
             )
         return dimension
 
+    def check(self) -> None:
+        """Raise UserError for a run whose comparisons cannot be labelled, and for a damaged key."""
+        _ = self.run.comparisons[self.dimension]
+        if self._key_path.is_file():
+            Key.read(self._key_path)
+
+    @property
+    def _key_path(self) -> Path:
+        return self.run.labels_folder / "key.json"
+
     def write(self) -> str:
         """Write a page for each annotator and the key; return the lines about them."""
         label, dimension = self.settings, self.dimension
@@ -64,7 +75,7 @@ class LabelPages:
             n_entrants, label.half_width
         )
         sample = labels.draw_comparisons(comparisons, n_wanted, seed=label.seed)
-        key = Key.read_or_create(self.run.labels_folder / "key.json")
+        key = Key.read_or_create(self._key_path)
         rubric = self.run.read_rubric(dimension)
         if rubric is None:
             logger.warning(

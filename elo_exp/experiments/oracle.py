@@ -8,27 +8,26 @@ python -m elo_exp experiment=oracle oracle.logged=FILE oracle.fresh_dir=DIR    #
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from elo_exp import pipeline
 from elo_exp.arena import sources as arenas
 from elo_exp.arena.sources import ArenaSource
 from elo_exp.data import column_roles
+from elo_exp.data.bank import load_bank
 from elo_exp.data.scoring import PointwiseRubric
 from elo_exp.errors import SettingError
 from elo_exp.estimators import Estimator
-from elo_exp.experiments import Context, Report
-from elo_exp.experiments.answer_files import warn_of_look_alikes
+from elo_exp.experiments import Context, Report, refuse_absent
 from elo_exp.experiments.collection import (
     Collection,
     Scorer,
+    check_collection,
     draw_prompts,
+    format_plans,
 )
 from elo_exp.experiments.comparison_experiment import EntrantExperiment
-from elo_exp.experiments.entrant_answers import preflight
 from elo_exp.experiments.oracle_analysis import (
     SOURCE_SETTINGS,
     OracleAnalysis,
@@ -47,21 +46,16 @@ from elo_exp.experiments.oracle_checks import (
     refuse_unused,
     refuse_weak_oracle,
 )
+from elo_exp.experiments.oracle_sources import OracleSources
 from elo_exp.files import check_choice
 from elo_exp.judges import ApiJudge, Judge
 from elo_exp.oracle import simulated_policies
-from elo_exp.oracle.data import (
-    Scale,
-    Truth,
-    read_dataset,
-    read_truth,
-    sample_prompts,
-    split_truth_from_labels,
-)
 from elo_exp.oracle.grid import GridSettings
-from elo_exp.pipeline import Plan
+from elo_exp.pipeline import AnswerPlan, Plan
 from elo_exp.report import oracle_files
 from elo_exp.store.answer_store import Store
+
+_FREE_NOTE = "No call is made and nothing is charged."
 
 
 @dataclass(kw_only=True)
@@ -128,28 +122,43 @@ class Oracle(EntrantExperiment):
 
     def plans(self, store: Store) -> list[Plan]:
         """Return the planned calls of judge and oracle and their cost; none for recorded answers."""
-        return [] if self.opening is not None else self.collection(store).plans()
+        return [] if self.opening else self.collection(store).plans()
 
     def dry_run(self, context: Context) -> str | None:
-        """With status=true, return the progress; with plan=true, what judge and oracle would cost."""
+        """Raise UserError for settings and files that the run would refuse; with status=true, return the progress."""
         self.check(context.overrides)
         if self.opening is not None:
-            text = f"oracle: analyses {self.opening}. No call is made and nothing is charged."
-            return text if self.plan or self.status else None
-        store = context.store
-        collection = self.collection(store)
-        if self.plan or self.status:
-            return collection.status() if self.status else collection.plan()
-        prompts, entrants = collection.prompts, collection.entrants
-        stored_only = self.judging.stored_only
-        preflight(prompts, entrants, None, store, stored_only=stored_only)
-        pipeline.has_all_responses(prompts, entrants, store)
-        return None  # every model was found
+            refuse_absent(self.input_files)
+            if self.is_recorded:
+                self.analysis.check(*self.sources.recorded)
+            else:
+                load_bank(self.prompts.path)
+            return self.describe_plan(context, ()) if self.status else None
+        collection = self.collection(context.store)
+        if self.status:
+            return collection.status()
+        check_collection(collection, context)
+        return None
+
+    def describe_plan(self, context: Context, plans: Sequence[Plan]) -> str:
+        text = f"oracle: analyses {self.opening}. {_FREE_NOTE}"
+        return text if self.opening else format_plans(plans)
+
+    def answer_plans(self, store: Store) -> list[AnswerPlan]:
+        return [] if self.opening else self.collection(store).plan_answers()
+
+    @cached_property
+    def sources(self) -> OracleSources:
+        return OracleSources(
+            settings=self.oracle,
+            needs_labels=self.needs_labels,
+            with_clusters=self.compat is None,
+            columns=self.columns,
+        )
 
     def run(self, context: Context) -> Report:
         """Read, simulate or collect the data, read the truth, estimate, and report."""
         settings, run_dir = self.oracle, context.run_dir
-        scale = Scale(*settings.scale)
         facts: dict[str, Any] = {"is_simulated": self.is_simulated}
         sources: dict[str, Any] = {
             name: getattr(settings, name) for name in SOURCE_SETTINGS
@@ -172,31 +181,16 @@ class Oracle(EntrantExperiment):
         written_paths = [
             p for name in folders for p in (run_dir / name).glob("*.json*")
         ]
-        truth_path = sources.pop("truth", settings.truth)
-        data = read_dataset(
-            **sources,
-            columns=self.columns,
-            scale=scale,
-            covariates=settings.covariates,
-            seed=settings.seed,
-            with_clusters=self.compat is None,
+        data, truth = (
+            self.sources.recorded
+            if self.is_recorded
+            else self.sources.read_all(sources)
         )
-        warn_of_look_alikes(data.policies, "policies")
-        truth: Mapping[str, Truth] = {}
-        if self.needs_labels:
-            data, truth = split_truth_from_labels(data)
-        elif truth_path is not None:
-            truth = read_truth(Path(truth_path), scale)
-        analysis = self.analysis
         if settings.grid:
-            result = analysis.run_grid(data, truth, sources, context)
+            result = self.analysis.run_grid(data, truth, sources, context)
         else:
-            if self.is_recorded:
-                rng = np.random.default_rng(settings.seed)
-                data = sample_prompts(
-                    data, settings.n_prompts, settings.label_fraction, rng
-                )
-            result = analysis.estimate(data, truth, run_dir, facts.get("collection"))
+            collected = facts.get("collection")
+            result = self.analysis.estimate(data, truth, run_dir, collected)
         artifacts = [*written_paths, *result.artifacts]
         return dataclasses.replace(
             result, artifacts=artifacts, facts={**result.facts, **facts}

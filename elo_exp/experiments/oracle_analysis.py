@@ -23,7 +23,7 @@ from elo_exp.oracle.data import (
     Scale,
     Truth,
 )
-from elo_exp.oracle.estimates import Analysis, Options, analyse
+from elo_exp.oracle.estimates import Analysis, Options, analyse, calibrate_data
 from elo_exp.oracle.grid import ALL, GIVEN, Grid, GridSettings, score_grid
 from elo_exp.records import make_fingerprint
 from elo_exp.report import grid_page, oracle_files, oracle_page, page
@@ -96,6 +96,13 @@ class OracleAnalysis:
             oracle=self.oracle_name,
         )
 
+    def check(self, data: Dataset, truth: Mapping[str, Truth]) -> None:
+        """Raise UserError for data that cannot be calibrated, or, in a grid, that lack labels."""
+        if self.settings.grid:
+            _refuse_unlabelled(data)
+        else:
+            calibrate_data(data, self._options)
+
     def estimate(
         self,
         data: Dataset,
@@ -124,13 +131,7 @@ class OracleAnalysis:
         context: Context,
     ) -> Report:
         """Estimate all cells, keep their files in the cache, and report the result."""
-        if n_unlabelled := int((~data.logged_rows.is_labelled).sum()):
-            raise EvidenceError(
-                f"oracle.grid=true needs a label for each answer; {n_unlabelled:,} of {len(data.logged_rows):,} logged "
-                f"answers have no "
-                "oracle_label. Collect them with:",
-                "  oracle.label_fraction=1 oracle.validation_fraction=1",
-            )
+        _refuse_unlabelled(data)
         estimators = self.grid.expand_estimators(self.estimator)
         grid_settings = {
             "version": __version__,
@@ -184,6 +185,17 @@ class OracleAnalysis:
             page=page.make_page_renderer(
                 partial(grid_page.build_document, result, truth)
             ),
+        )
+
+
+def _refuse_unlabelled(data: Dataset) -> None:
+    """Raise EvidenceError if a logged answer has no label, which a grid needs."""
+    if n_unlabelled := int((~data.logged_rows.is_labelled).sum()):
+        raise EvidenceError(
+            f"oracle.grid=true needs a label for each answer; {n_unlabelled:,} of {len(data.logged_rows):,} logged "
+            f"answers have no "
+            "oracle_label. Collect them with:",
+            "  oracle.label_fraction=1 oracle.validation_fraction=1",
         )
 
 

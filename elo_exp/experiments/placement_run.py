@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import ItemsView, Mapping, Sequence
+from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -24,9 +24,10 @@ from elo_exp.data.pairing import Responses, is_empty
 from elo_exp.data.rubrics import Rubric
 from elo_exp.entrants import Entrant
 from elo_exp.errors import EvidenceError, SettingError
+from elo_exp.experiments import Context
 from elo_exp.experiments.answer_files import warn_of_look_alikes
 from elo_exp.experiments.battle_texts import BattleTexts
-from elo_exp.experiments.entrant_answers import preflight
+from elo_exp.experiments.entrant_answers import EntrantAnswers, preflight
 from elo_exp.experiments.stored_audits import load_stored_audits
 from elo_exp.judges import ApiJudge, Judge
 from elo_exp.pipeline import JudgingSettings, Plan
@@ -302,6 +303,50 @@ class PlacementRun:
                 known_matches.add(match)
                 draws.append(draw)
         return draws
+
+
+def check_placement(run: PlacementRun, entered: DrawsByModel, context: Context) -> None:
+    """Raise UserError for models that are missing, answers that files lack, and what would stop the first paid call."""
+    store, stored_only = run.store, run.asking.stored_only
+    judge = None if stored_only else run.judge
+    with context.needs.collect():
+        load_stored_audits(run.judge, [run.rubric], store)
+    for prompts, answers in _list_answers(run, entered):
+        answers.refuse_absent(prompts, store)
+        preflight(
+            prompts,
+            answers.entrants,
+            judge,
+            store,
+            stored_only=stored_only,
+            needs=context.needs,
+        )
+
+
+def plan_placed_answers(
+    run: PlacementRun, entered: DrawsByModel
+) -> list[pipeline.AnswerPlan]:
+    """Plan the answers that models have still to make, and what they cost."""
+    return [
+        plan
+        for prompts, answers in _list_answers(run, entered)
+        for plan in answers.make_plans(prompts, run.store)
+    ]
+
+
+def _list_answers(
+    run: PlacementRun, entered: DrawsByModel
+) -> Iterator[tuple[Sequence[Prompt], EntrantAnswers]]:
+    """Yield prompts, and the models that answer them."""
+    for prompts, entrants in run.tasks(entered):
+        yield (
+            prompts,
+            EntrantAnswers(
+                entrants=entrants,
+                allow_missing=run.asking.allow_missing,
+                canary=run.asking.canary,
+            ),
+        )
 
 
 def _refuse_known_names(names: Sequence[str], arena: sources.Arena) -> None:

@@ -156,7 +156,7 @@ class Rate(Experiment):
             with_style=needs_style(self.rating),
         )
 
-    @property
+    @functools.cached_property
     def file_rating(self) -> FileRating:
         """How battles are rated."""
         return FileRating(
@@ -222,7 +222,7 @@ class Rate(Experiment):
         )
 
     def dry_run(self, context: Context) -> None:
-        """What else can be wrong has been checked with the files."""
+        """Rate the battles, as a method may refuse them; a job of a sweep does so when it runs."""
         if (
             context.in_sweep
             and not self.source.is_scored
@@ -234,6 +234,8 @@ class Rate(Experiment):
                 "  battles_filter.judge_model=NAME",
                 "  judges=pooled   rates all verdicts together",
             )
+        if not (context.in_sweep or self.source.is_scored):
+            _ = self.file_rating.standings_by_party
 
     def run(self, context: Context) -> Report:
         if self.source.is_scored:
@@ -257,7 +259,9 @@ class Rate(Experiment):
         file_facts = {"n_battles": all_battles.n_total(), "battles_files": facts}
         if self.source.separate_parties:
             return self._report_apart(context, file_facts)
-        rated_standings = self.file_rating.rate_with_looks(all_battles, context.store)
+        rated_standings = self.file_rating.add_looks_of_battles(
+            self.file_rating.standings_by_party[""], all_battles, context.store
+        )
         return self._report(context, rated_standings, all_battles, file_facts)
 
     def _report(
@@ -283,8 +287,8 @@ class Rate(Experiment):
         """Report what each judge's verdicts say by themselves, and what all of them do."""
         by_judge, reports = dict[str, Standings](), dict[str, Report]()
         for name, party in self.source.separate_parties.items():
-            rated_standings = self.file_rating.rate_with_looks(
-                party.battles, context.store
+            rated_standings = self.file_rating.add_looks_of_battles(
+                self.file_rating.standings_by_party[name], party.battles, context.store
             )
             by_judge[name] = add_conclusions(
                 rated_standings, self.source.find_scope(party.battles)

@@ -54,89 +54,139 @@ class ManageStore(Experiment):
     judge: Judge
     store: StoreSettings
 
-    def dry_run(self, context: Context) -> str:
-        settings, store = self.store, context.store
-        entry_filter = admin.AnswerFilter(
+    @property
+    def _filter(self) -> admin.AnswerFilter:
+        """The answers that an action is about."""
+        settings = self.store
+        return admin.AnswerFilter(
             judge=settings.judge, entrant=settings.entrant, rubric=settings.rubric
         )
-        file = Path(settings.file or "")
+
+    @property
+    def _file(self) -> Path:
+        """The file of an action that has one."""
+        if self.store.file is None:
+            raise SettingError.no_value(
+                "store.file",
+                needed_for=f"store.action={self.store.action}",
+                value="a file",
+                example=f"python -m elo_exp experiment=store store.action={self.store.action} store.file=FILE",
+            )
+        return Path(self.store.file)
+
+    @property
+    def _batch_judge(self) -> BatchJudge:
+        """The judge whose batches are meant."""
+        if not isinstance(self.judge, BatchJudge):
+            raise SettingError(
+                f"store.action={self.store.action} needs a judge that uses batches. Choose the judge whose batches "
+                f"are meant, "
+                "for example judge=opus."
+            )
+        return self.judge
+
+    def dry_run(self, context: Context) -> None:
+        """Check what the action needs; the store is not changed."""
+        settings, store = self.store, context.store
         match settings.action:
-            case "export" | "import" | "merge" if settings.file is None:
-                raise SettingError.no_value(
-                    "store.file",
-                    needed_for=f"store.action={settings.action}",
-                    value="a file",
-                    example=f"python -m elo_exp experiment=store store.action={settings.action} store.file=FILE",
-                )
             case "export":
-                n = admin.export_answers(store, file, entry_filter)
-                text = f"wrote {n:,} answers to {file}"
+                admin.check_export_name(self._file)
             case "import":
-                n, n_new = admin.import_answers(store, file)
+                admin.check_exported(self._file)
+            case "merge":
+                admin.check_merge(store, self._file)
+            case "copy":
+                _check_copy(settings)
+            case "purge":
+                _check_filter(self._filter)
+            case "repay":
+                _find_open(store, settings.batch, "repay")
+            case "confirm":
+                _find_unconfirmed(store, settings.batch)
+            case "wait" | "recover" | "cancel":
+                _ = self._batch_judge
+
+    def act(self, context: Context) -> str:
+        """Do the action, and return its outcome."""
+        settings, store = self.store, context.store
+        match settings.action:
+            case "export":
+                n = admin.export_answers(store, self._file, self._filter)
+                text = f"wrote {n:,} answers to {self._file}"
+            case "import":
+                n, n_new = admin.import_answers(store, self._file)
                 text = f"read {n:,} answers, {n_new:,} of them new"
             case "merge":
-                n, n_new = admin.merge_store(store, file)
+                n, n_new = admin.merge_store(store, self._file)
                 text = f"found {n:,} answers in the other cache, {n_new:,} of them new"
             case "copy":
                 text = _copy_store(store, settings)
             case "purge":
-                text = _purge(store, entry_filter, confirmed=settings.confirm)
-            case "repay" | "confirm":
-                action = {"repay": _repay, "confirm": _confirm}[settings.action]
-                text = action(store, settings.batch)
+                text = _purge(store, self._filter, confirmed=settings.confirm)
+            case "repay":
+                text = _repay(store, settings.batch)
+            case "confirm":
+                text = _confirm(store, settings.batch)
             case "list":
-                n_lost, dollars = admin.count_lost_calls(store)
-                counts = admin.count_answers_by_source(store, entry_filter)
-                table = format_answers(
-                    store.name,
-                    counts,
-                    n_bytes=store.n_bytes(),
-                    n_lost=n_lost,
-                    dollars_lost=dollars,
-                )
-                text = "\n".join(
-                    [table, *format_spending(store), format_open_batches(Ledger(store))]
-                )
-            case _ if not isinstance(self.judge, BatchJudge):
-                raise SettingError(
-                    f"store.action={settings.action} needs a judge that uses batches. Choose the judge whose batches "
-                    f"are meant, "
-                    "for example judge=opus."
-                )
-            case "wait":
-                pipeline.collect(self.judge, store)
-                text = (
-                    f"collected {store.usage.judge_calls:,} answers\n"
-                    f"{pipeline.spend(store.usage)}\n{format_open_batches(Ledger(store))}"
-                )
-            case "recover":
-                n = pipeline.recover(self.judge, store)
-                text = (
-                    f"found {n:,} batches at {self.judge.api.endpoint} that were not in the cache, and added their "
-                    f"{store.usage.judge_calls:,} answers, which were paid for earlier"
-                )
-            case "cancel":
-                n = pipeline.cancel(self.judge, store)
-                text = (
-                    f"cancelled {n}. Requests that are answered before the end are charged. Collect them with "
-                    "store.action=wait."
-                    if n
-                    else f"no batches to cancel at {self.judge.api.endpoint}"
-                )
+                text = _list(store, self._filter)
+            case "wait" | "recover" | "cancel":
+                text = _act_on_batches(store, self._batch_judge, settings.action)
         return text
 
     def run(self, context: Context) -> Report:
         raise NotImplementedError("experiment=store only manages the cache")
 
 
-def _copy_store(store: Store, settings: StoreSettings) -> str:
+def _act_on_batches(store: Store, judge: BatchJudge, action: str) -> str:
+    """Wait for the batches of a judge, look for those that the cache does not know, or cancel them."""
+    if action == "wait":
+        pipeline.collect(judge, store)
+        return (
+            f"collected {store.usage.judge_calls:,} answers\n"
+            f"{pipeline.spend(store.usage)}\n{format_open_batches(Ledger(store))}"
+        )
+    if action == "recover":
+        n = pipeline.recover(judge, store)
+        return (
+            f"found {n:,} batches at {judge.api.endpoint} that were not in the cache, and added their "
+            f"{store.usage.judge_calls:,} answers, which were paid for earlier"
+        )
+    n = pipeline.cancel(judge, store)
+    if not n:
+        return f"no batches to cancel at {judge.api.endpoint}"
+    return (
+        f"cancelled {n}. Requests that are answered before the end are charged. Collect them with "
+        "store.action=wait."
+    )
+
+
+def _list(store: Store, entry_filter: admin.AnswerFilter) -> str:
+    n_lost, dollars = admin.count_lost_calls(store)
+    table = format_answers(
+        store.name,
+        admin.count_answers_by_source(store, entry_filter),
+        n_bytes=store.read_with(lambda db: db.n_bytes()),
+        n_lost=n_lost,
+        dollars_lost=dollars,
+    )
+    return "\n".join(
+        [table, *format_spending(store), format_open_batches(Ledger(store))]
+    )
+
+
+def _check_copy(settings: StoreSettings) -> str:
+    """Return the URL of the database to copy to."""
     if settings.to is None or settings.file is not None:
         raise SettingError(
             "store.action=copy needs store.to, the URL of an empty database, and no store.file. For example:",
             "  python -m elo_exp experiment=store store.action=copy store.to=postgresql://user@host/database",
         )
     check_url(settings.to)
-    with Store(settings.to) as target:
+    return settings.to
+
+
+def _copy_store(store: Store, settings: StoreSettings) -> str:
+    with Store(_check_copy(settings)) as target:
         counts = copy_store(store, target)
     rows = ", ".join(f"{n:,} {table}" for table, n in counts.items() if n)
     return (
@@ -155,12 +205,18 @@ def _repay(store: Store, name: str | None) -> str:
     )
 
 
-def _confirm(store: Store, name: str | None) -> str:
+def _find_unconfirmed(store: Store, name: str | None) -> Batch:
+    """Return the open batch of which nobody knows whether it has arrived."""
     batch = _find_open(store, name, "confirm")
     if batch.state != "intended":
         raise SettingError(
             f"Batch {batch.nonce} has arrived as {batch.batch_id}, so there is nothing to confirm."
         )
+    return batch
+
+
+def _confirm(store: Store, name: str | None) -> str:
+    batch = _find_unconfirmed(store, name)
     confirm_account(store, batch)
     return (
         f"the present API key counts as a key of the account that received batch {batch.nonce}. The same command now "
@@ -196,12 +252,15 @@ def _find_open(store: Store, name: str | None, action: str) -> Batch:
     return matches[0]
 
 
-def _purge(store: Store, entry_filter: admin.AnswerFilter, *, confirmed: bool) -> str:
+def _check_filter(entry_filter: admin.AnswerFilter) -> None:
     if not entry_filter:
         raise SettingError(
             "store.action=purge needs to know which answers to delete. Set one or more of these:",
             "  store.judge=MODEL store.entrant=NAME store.rubric=NAME",
         )
+
+
+def _purge(store: Store, entry_filter: admin.AnswerFilter, *, confirmed: bool) -> str:
     counts = admin.count_answers_by_source(store, entry_filter)
     n, dollars = (
         sum(count.n for count in counts),

@@ -176,7 +176,7 @@ class Tournament(PairwiseExperiment):
         return text
 
     def dry_run(self, context: Context) -> str | None:
-        """With plan=true, what judging would cost and, where the store has a pilot of two draws, what is worth it.
+        """Raise SettingError or another UserError for settings and files that the run would refuse.
 
         Verdicts on file may be of several judges, of which a sweep has one in each job.
         """
@@ -185,8 +185,11 @@ class Tournament(PairwiseExperiment):
                 f"Each job of a sweep has one judge, and the file has verdicts of {', '.join(self.judges)}. Choose one:",
                 "  judge.judge_model=NAME",
             )
-        text = super().dry_run(context)
-        if text is None or not self.is_single or not self.rubric:
+        return super().dry_run(context)
+
+    def describe_plan(self, context: Context, plans: Sequence[Plan]) -> str:
+        text = super().describe_plan(context, plans)
+        if not self.is_single or not self.rubric:
             return text
         (run,) = self.tournament_runs.values()
         return "\n".join([text, *describe_pilot(run, context.store)])

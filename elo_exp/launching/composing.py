@@ -38,8 +38,14 @@ from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, Validati
 from pydantic_core import SchemaError
 
 from elo_exp.console import URL_PASSWORD_PATTERN
-from elo_exp.errors import FileError, SettingError, UserError, describe_mistake
-from elo_exp.experiments import Experiment
+from elo_exp.errors import (
+    FileError,
+    RunNeeds,
+    SettingError,
+    UserError,
+    describe_mistake,
+)
+from elo_exp.experiments import Experiment, refuse_absent
 from elo_exp.formatting import shorten_override
 from elo_exp.launching.setting_comments import find_comment
 from elo_exp.launching.setting_names import (
@@ -172,15 +178,15 @@ def parse_config_dirs(words: Sequence[str]) -> list[Path]:
     ]
 
 
-class NothingToPlanError(Exception):
-    """Says in a line why plan=true has no table to show."""
-
-
 @dataclasses.dataclass(kw_only=True)
 class RunSettings:
-    """What every run has; conf/config.yaml."""
+    """What every run has; conf/config.yaml.
+
+    plan  show what a run would cost, and stop before its first side effect
+    """
 
     name: str
+    plan: bool
     tracker: Tracker
     figures: bool | None  # None: not in the jobs of a sweep
     resume: bool
@@ -216,6 +222,7 @@ class Job:
             self.settings.store or folder / "store.sqlite",
             folder=folder,
             wait_minutes=wait.wait_minutes,
+            reads_first=True,
         )
 
     def refuse_absent(self, *, with_parts: bool = True) -> None:
@@ -225,19 +232,20 @@ class Job:
         """
         experiment = self.experiment
         files = experiment.list_input_files() if with_parts else experiment.input_files
-        for role, path in files.items():
-            if not path.exists():
-                raise FileError.not_found(path, f"given as {role}" if role else "")
+        refuse_absent(files)
 
-    def check_files(self) -> None:
-        """Let the experiment and each of its parts look for their files."""
+    def check_files(self, needs: RunNeeds) -> None:
+        """Let the experiment and each of its parts look for their files.
+
+        needs  takes what a plan does without, such as the files of a model
+        """
         self.experiment.check_files()
         for where, part in [
             *self.experiment.list_parts().items(),
             ("tracker", self.settings.tracker),
         ]:
             if hasattr(part, "check"):
-                with _prefix_errors(where, type(part)):
+                with needs.collect(), _prefix_errors(where, type(part)):
                     part.check()
 
 
@@ -255,23 +263,11 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
             "The experiment's file has no _target_, or does not begin with the line '# @package _global_'."
         )
     cls = _import_experiment(config["_target_"])
-    judges = "plan" in {field.name for field in dataclasses.fields(cls)}
-    if config["plan"] and not judges:
-        unset = _format_unset(config)
-        hint = f" To run it, set {unset}." if unset else ""
-        raise NothingToPlanError(
-            f"this experiment calls no judge and costs nothing.{hint}"
-        )
-    if not judges:
-        del config["plan"]
     try:
         config = cls.prepare(config, overrides)
-        # what a run would not need, as its experiment leaves it out, a plan does not, either
-        if config.get("plan") and (unset := _format_unset(config)):
-            raise SettingError(
-                f"A plan counts calls, tokens and dollars. For that, set {unset}."
-            )
         readable_config, config = _make_readable(config), _make_plain(config)
+        if cls.plans is Experiment.plans:
+            del readable_config["plan"]
         of_run = {field.name for field in dataclasses.fields(RunSettings)}
         run = {name: value for name, value in config.items() if name in of_run}
         if isinstance(run["store"], Mapping):  # that of experiment=store
@@ -401,18 +397,6 @@ def _refuse_passwords(node: Any, where: str = "") -> None:
     )
     for key, value in items:
         _refuse_passwords(value, f"{where}.{key}".lstrip("."))
-
-
-def _format_unset(node: Any) -> str:
-    """The settings without a value, as they are to be given: one=VALUE, other.inner=VALUE."""
-    return ", ".join(f"{key}=VALUE" for key in sorted(_find_unset(node)))
-
-
-def _find_unset(node: Any, where: str = "") -> Iterator[str]:
-    for key, value in node.items() if isinstance(node, Mapping) else ():
-        if value == "???":
-            yield f"{where}{key}"
-        yield from _find_unset(value, f"{where}{key}.")
 
 
 def _refuse_lost_options(cfg: DictConfig, overrides: Sequence[str]) -> None:

@@ -29,17 +29,24 @@ from elo_exp.console import LineFormatter, print_lines
 from elo_exp.errors import SettingError, UserError, name_error
 from elo_exp.files import write_json, write_whole
 from elo_exp.formatting import shorten_override
-from elo_exp.launching.composing import Job, NothingToPlanError, prepare
+from elo_exp.launching.composing import Job, prepare
 from elo_exp.launching.error_messages import format_user_error
-from elo_exp.launching.running import PreparedRun, format_labelled_lines, open_run
+from elo_exp.launching.running import (
+    PreparedRun,
+    describe_caps,
+    format_labelled_lines,
+    open_run,
+)
 from elo_exp.launching.setting_names import restore_typed_names
 from elo_exp.masking import current_mask, mask_text
 from elo_exp.models import checkpoints
+from elo_exp.pipeline import RunPlan, SweepCost, describe_sweep_cost
 from elo_exp.records import make_fingerprint
 from elo_exp.runs.manifest import fingerprint_environment, input_hashes, run_id
 from elo_exp.runs.reading import RATING_EXPERIMENTS, manifest_if_any, sweep_jobs
 from elo_exp.runs.sweep_record import Sweep, sweep_if_any, write_sweep
 from elo_exp.store import processes
+from elo_exp.store.caps import Spending
 from elo_exp.trackers import Project, RunInfo, Tracker, track_run
 from elo_exp.version import __version__
 
@@ -92,7 +99,7 @@ class Checks(Callback):
             run_dir = Path(config.hydra.run.dir).absolute()
             opening = open_run(job, run_dir, overrides)
             prepared_run = command.resources.enter_context(opening)
-            if (text := prepared_run.dry_run()) is not None:
+            if (text := prepared_run.dry_run() or prepared_run.act()) is not None:
                 print_lines(text)
                 sys.exit(0)
             command.prepared_run = prepared_run
@@ -118,7 +125,7 @@ class Checks(Callback):
                 job = prepare(hydra.compose(config_name, overrides), overrides)
                 command.sweep_tracker = job.settings.tracker
                 jobs.append(job)
-        is_plan = [bool(job.config.get("plan")) for job in jobs]
+        is_plan = [job.settings.plan for job in jobs]
         if overrides_by_job and is_plan == [True] * len(overrides_by_job):
             _show_plans(jobs, overrides_by_job)
             sys.exit(0)
@@ -169,15 +176,20 @@ def _format_overrides(overrides: Sequence[str]) -> str:
 
 
 def _show_plans(jobs: Sequence[Job], overrides_by_job: Sequence[Sequence[str]]) -> None:
-    """Print the plan of each job of a sweep, which needs no launcher and leaves no folder."""
+    """Print the plan of each job of a sweep, and their total. That needs no launcher and leaves no folder."""
     _set_up_logging()
+    plans, spending = list[RunPlan](), list[Spending]()
     for number, (job, overrides) in enumerate(zip(jobs, overrides_by_job, strict=True)):
         print_lines(f"job {number}: {_format_overrides(overrides)}")
         with (
             exit_on_mistakes(f"job {number}: "),
-            open_run(job, Path(), overrides) as prepared_run,
+            open_run(job, Path(), overrides, in_sweep=True) as prepared_run,
         ):
             print_lines(prepared_run.dry_run())
+            plans.append(prepared_run.plan)
+            spending = prepared_run.context.store.list_spending()
+    cost = SweepCost.add_up(plans)
+    print_lines(describe_sweep_cost(cost, len(jobs)), *describe_caps(spending, cost))
 
 
 def _check_before_the_queue(
@@ -193,7 +205,8 @@ def _check_before_the_queue(
             opened.enter_context(_resolve_as_job(config_name, number, overrides))
             job = prepare(hydra.compose(config_name, overrides), overrides)
             opened.enter_context(_log_only_warnings())
-            opened.enter_context(open_run(job, Path(), overrides)).dry_run()
+            opening = open_run(job, Path(), overrides, in_sweep=True)
+            opened.enter_context(opening).dry_run()
 
 
 @contextlib.contextmanager
@@ -239,7 +252,7 @@ def _find_shared_mistake(jobs: Sequence[Job]) -> str | None:
     logging.disable()  # each job says itself what it reads
     try:
         for job in jobs:
-            if job.config.get("plan"):
+            if job.settings.plan:
                 return None
             try:
                 if hasattr(job.experiment, "check_files"):
@@ -315,9 +328,6 @@ def exit_on_mistakes(where: str = "", is_early: bool = False) -> Iterator[None]:
         # Hydra turns an exception of a callback into a warning, and the run would go on
         discard_output()
         sys.exit(1)
-    except NothingToPlanError as error:
-        print_lines(f"plan: {error}")
-        sys.exit(0)
     except Exception as error:
         if is_early and "HydraConfig was not set" in str(error):
             return

@@ -11,14 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from elo_exp import pipeline
+from elo_exp.api.costs import format_dollars
 from elo_exp.api.jobs import describe_spending
 from elo_exp.arrays import none_if_nan
-from elo_exp.errors import SettingError
+from elo_exp.errors import RunNeeds, SettingError
 from elo_exp.experiments import Context, Report, judge_folder
-from elo_exp.files import utc_now, write_json, write_whole
+from elo_exp.files import forbid_writing, utc_now, write_json, write_whole
 from elo_exp.launching import composing
 from elo_exp.launching.sweep_objective import choose_objective
 from elo_exp.masking import mask_text
+from elo_exp.pipeline import RunPlan, SweepCost
 from elo_exp.progress import listen
 from elo_exp.records import Plot
 from elo_exp.report.artifacts import write_plots
@@ -31,38 +34,82 @@ from elo_exp.runs.manifest import (
     set_aside_other_run,
 )
 from elo_exp.runs.reading import manifest_if_any, read_manifest
-from elo_exp.store.caps import Account
+from elo_exp.store.caps import Account, Spending
 from elo_exp.store.usage import Usage
 from elo_exp.trackers import RunInfo, describe_uploaded_texts, track_run
 
 logger = logging.getLogger(__name__)
 
+# Stands for the sweep or run folder of a plan, in which nothing was spent
+_PLANNED = "planned"
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+
+@dataclasses.dataclass(kw_only=True)
 class PreparedRun:
-    """A run that can begin: its job, whose settings are checked, and its context, whose store is open."""
+    """A run that can begin: its job, whose settings are checked, and its context, whose store is open.
+
+    plan  what it would pay for, after `dry_run` if only a plan is wanted
+    """
 
     job: composing.Job
     context: Context
+    plan: RunPlan = dataclasses.field(default_factory=RunPlan)
 
     def dry_run(self) -> str | None:
-        """Check a job before it has a folder; return what stands in its place, such as its plan. Raises UserError."""
+        """Check a job before it has a folder; return what stands in its place, such as its plan. Raises UserError.
+
+        A plan is the same checks, up to the first side effect of the run.
+        """
+        context = self.context
+        if context.is_plan:
+            with forbid_writing():
+                return self._check() or self._describe_plan()
+        context.store.import_unsaved()
+        return self._check()
+
+    def _check(self) -> str | None:
         job, context = self.job, self.context
-        is_plan = bool(job.config.get("plan"))
-        if not is_plan:  # which needs no models
-            job.check_files()
+        job.check_files(context.needs)
         _warn_of_lost_answers(context)
         token = manifest_if_any(context.run_dir).get("token")
-        context.store.account = Account(caps=job.settings.caps, folder=token)
+        context.store.account = Account(
+            caps=job.settings.caps,
+            folder=token or (_PLANNED if context.is_plan else None),
+            sweep=_PLANNED if context.is_plan and context.in_sweep else None,
+        )
         text = job.experiment.dry_run(context)
-        if text and is_plan:
-            for full in context.store.list_spending():
-                text += f"\n  {full.setting}: {describe_spending(full)}."
-            if note := describe_uploaded_texts(job.settings.tracker):
-                text += f"\n{'tracked':<14}online {note}"
         # a mistake in the settings comes first, and then a missing file
         if text is None:
             job.refuse_absent()
+        return text
+
+    def _describe_plan(self) -> str:
+        """Plan the run, and format the plan with what holds of every experiment: caps, needs, and where texts go."""
+        context, experiment = self.context, self.job.experiment
+        self.plan = RunPlan(
+            answers=experiment.answer_plans(context.store),
+            judges=experiment.plans(context.store),
+        )
+        lines = [
+            pipeline.answers_table(self.plan.answers),
+            experiment.describe_plan(context, self.plan.judges),
+            *pipeline.describe_total(self.plan),
+        ]
+        cost = SweepCost.add_up([self.plan])
+        lines += describe_caps(context.store.list_spending(), cost)
+        lines += [f"  {line}" for line in context.needs.describe()]
+        if note := describe_uploaded_texts(self.job.settings.tracker):
+            lines.append(f"{'tracked':<14}online {note}")
+        return "\n".join(filter(None, lines))
+
+    def act(self) -> str | None:
+        """Do what the experiment does in place of a run, and return what to print of it.
+
+        None: the run can begin. A store that cannot be written is refused before the run has a folder.
+        """
+        text = self.job.experiment.act(self.context)
+        if text is None:
+            self.context.store.begin_writing()
         return text
 
     def run(self, info: RunInfo) -> tuple[Report, str | None]:
@@ -165,6 +212,24 @@ class PreparedRun:
         return report, tracked.where
 
 
+def describe_caps(spending: Sequence[Spending], cost: SweepCost) -> list[str]:
+    """Describe what was spent within each cap, and whether the planned cost passes it."""
+    lines = []
+    for scope in spending:
+        line = f"  {scope.setting}: {describe_spending(scope)}."
+        if cost.dollars > scope.remaining:
+            at_most = "at most " * cost.is_upper_bound
+            needed, left = (
+                format_dollars(round(cost.dollars, 2)),
+                format_dollars(max(0.0, scope.remaining)),
+            )
+            line += (
+                f" It is too low: {at_most}{needed} are needed, and {left} are left."
+            )
+        lines.append(line)
+    return lines
+
+
 @contextlib.contextmanager
 def open_run(
     job: composing.Job,
@@ -182,6 +247,7 @@ def open_run(
             overrides=overrides,
             with_texts=bool(job.settings.figures) or not in_sweep,
             in_sweep=in_sweep,
+            needs=RunNeeds(is_plan=job.settings.plan),
         )
         yield PreparedRun(job=job, context=context)
 

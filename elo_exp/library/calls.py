@@ -22,7 +22,6 @@ from elo_exp.errors import FileError, SettingError, StoppedError
 from elo_exp.files import write_whole
 from elo_exp.functions import Versioned
 from elo_exp.launching import composing, running
-from elo_exp.launching.composing import NothingToPlanError
 from elo_exp.launching.setting_names import NAME_IN_FILES
 from elo_exp.library.arguments import (
     CallFolder,
@@ -50,6 +49,10 @@ _PREPARE_LOCK = threading.RLock()
 _PLAN_COLUMNS = (
     *("dimension", "n_prompts", "n_entrants", "pairs", "queries", "stored"),
     *("under_way", "new", "input_tokens", "output_tokens", "dollars", "dollars_plain"),
+)
+_ANSWER_COLUMNS = (
+    *("entrant", "n_wanted", "new", "n_chars", "is_upper_bound"),
+    *("input_tokens", "output_tokens", "dollars"),
 )
 
 
@@ -383,23 +386,22 @@ def plan(*words: str, budget_usd: float | None = None, **settings: Any) -> Plan:
         folder = CallFolder(Path(temporary))
         override_words, mappings = make_words(words, chosen, folder)
         with folder.naming(notes), raise_user_errors(override_words):
-            try:
-                job, composed = _prepare(override_words, mappings)
-            except NothingToPlanError as nothing:
-                return Plan(Rows(), 0.0, f"plan: {nothing}", notes)
+            job, composed = _prepare(override_words, mappings)
             with running.open_run(
                 job, composed.run_dir, _select_overrides(override_words)
             ) as prepared_run:
                 text = prepared_run.dry_run()
-                experiment, store = job.experiment, prepared_run.context.store
-                plans = experiment.plans(store)
+                run_plan = prepared_run.plan
     rows = Rows(
         _make_plan_row(judge_plan, row)
-        for judge_plan in plans
+        for judge_plan in run_plan.judges
         for row in judge_plan.rows
     )
-    dollars = math.fsum(judge_plan.dollars for judge_plan in plans)
-    return Plan(rows, dollars, text or "", notes)
+    answers = Rows(
+        {name: getattr(plan, name) for name in _ANSWER_COLUMNS}
+        for plan in run_plan.answers
+    )
+    return Plan(rows, run_plan.dollars, text or "", notes, answers)
 
 
 def open_run(folder: File) -> Run:
@@ -517,18 +519,15 @@ def _run_words(
     folder: CallFolder,
     notes: list[str],
 ) -> Run:
-    try:
-        job, composed = _prepare(override_words, mappings)
-    except NothingToPlanError as nothing:
-        raise SettingError(f"There is nothing to plan: {nothing}") from None
-    if job.config.get("plan"):
+    job, composed = _prepare(override_words, mappings)
+    if job.settings.plan:
         raise SettingError(
             "run() cannot plan. To plan, call elo_exp.plan() with the same words."
         )
     run_dir = (folder.place or composed.run_dir).absolute()
     overrides = _select_overrides(override_words)
     with running.open_run(job, run_dir, overrides) as prepared_run:
-        if (text := prepared_run.dry_run()) is not None:
+        if (text := prepared_run.dry_run() or prepared_run.act()) is not None:
             return Run(run_dir, text=text, notes=notes)
         run_dir.mkdir(parents=True, exist_ok=True)
         settings_given = [*overrides, *(f"{k}={v}" for k, v in mappings.items())]

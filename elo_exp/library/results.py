@@ -6,7 +6,7 @@ import html
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -310,11 +310,14 @@ class Plan:
         are in the cache, and `new` of them are to pay for. `dollars` is the expected cost. `detects` is the true gap in
         rating points that the run would find with 80% power.
     dollars : float
-        The expected cost of all rows, in US dollars.
+        The expected cost of all judge calls and answers, in US dollars.
     text : str
         The table that `plan=true` prints.
     notes : list of str
         Further lines and warnings that the command prints.
+    answers : list of dict
+        A row per model that has still to answer. `new` answers are to be made, and each is assumed to have `n_chars`
+        characters. `is_upper_bound` tells whether that is the model's limit. `dollars` is None if no price is known.
 
     Examples
     --------
@@ -328,6 +331,7 @@ class Plan:
     dollars: float
     text: str
     notes: list[str]
+    answers: Rows = field(default_factory=Rows)
 
     def __repr__(self) -> str:
         return self.text

@@ -49,7 +49,7 @@ def require_packages(model: str, *packages: str, extra: str) -> None:
         raise UserError(
             f"{model} needs Python packages that are not installed: {', '.join(missing)}. To install them:",
             f"  pip install 'elo-exp[{extra}]'",
-        )
+        ).mark_as_need(f"pip install 'elo-exp[{extra}]'")
 
 
 def first_error_line(error: Exception) -> str:

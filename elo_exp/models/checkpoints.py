@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elo_exp.errors import FileError, SettingError, UserError
-from elo_exp.files import read_text, sha256, write_json
+from elo_exp.files import may_write, read_text, sha256, write_json
 from elo_exp.models import (
     TokenRows,
     check_template_variables,
@@ -284,7 +284,8 @@ def hash_files(paths: Sequence[Path], cache_dir: Path) -> dict[str, str]:
         if cached_hashes.get(name, [])[:2] != size_and_time:
             logger.info("hashing %.1f GB of %s, once", stat.st_size / 1e9, path)
             cached_hashes[name] = [*size_and_time, sha256(path)]
-            write_json(file, cached_hashes)
+            if may_write():
+                write_json(file, cached_hashes)
         hash_of_path[name] = cached_hashes[name][2]
     return hash_of_path
 
@@ -314,14 +315,17 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
         from huggingface_hub import hf_hub_download
 
         file = hf_hub_download(
-            name, config, revision=revision, local_files_only=not reaches_hub()
+            name,
+            config,
+            revision=revision,
+            local_files_only=not (may_write() and reaches_hub()),
         )
         return name, Path(file).parent.name
     except ImportError:
         raise UserError(
             f"{name} needs the Python package huggingface-hub, which is not installed. To install it:",
             "  pip install 'elo-exp[hf]'",
-        ) from None
+        ).mark_as_need("pip install 'elo-exp[hf]'") from None
     except Exception as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
         default_reason = f"cannot be found on the hub ({first_error_line(error)})."
@@ -329,7 +333,9 @@ def _pin(name: str, revision: str | None, config: str) -> tuple[str, str | None]
             (_HUB_ERROR_REASONS[k] for k in kinds if k in _HUB_ERROR_REASONS),
             default_reason,
         )
-    raise FileError(f"{name} (revision {revision}) {reason}")
+    raise FileError(f"{name} (revision {revision}) {reason}").mark_as_need(
+        f"the model {name}"
+    )
 
 
 @cache

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from elo_exp.errors import SettingError
-from elo_exp.files import read_jsonl, sha256
+from elo_exp.errors import FileError, SettingError
+from elo_exp.files import may_write, read_jsonl, sha256
 from elo_exp.models import require_packages
 from elo_exp.paths import HOME
 from elo_exp.records import make_fingerprint
@@ -48,6 +48,8 @@ def build_tiny_model(name: str, cache_dir: Path) -> str:
     if folder.is_dir():
         return str(folder)
     require_packages(name, "torch", "transformers", extra="hf")
+    if not may_write():  # a run needs nothing to build it
+        raise FileError(f"{name} is not built yet.").mark_as_need("")
     logger.info("building %s in %s", name, folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:

@@ -554,13 +554,18 @@ def count_labels(checked: GatedEvidence) -> LabelCount:
     return LabelCount(n, n_answers)
 
 
+def calibrate_data(data: Dataset, options: Options) -> Calibration:
+    """Fit the labels on the scores. Raises UserError for labels that do not suffice."""
+    labels = data.pooled_rows if options.compat is None else data.logged_rows
+    return calibrate(labels, by_variance=options.by_variance)
+
+
 def analyse(
     data: Dataset, estimators: Mapping[str, Estimator], options: Options
 ) -> Analysis:
     """Apply every estimator to every policy; with `compat`, that library's formulas instead."""
     compat, scale = options.compat is not None, data.scale
-    labels = data.logged_rows if compat else data.pooled_rows
-    calibration = calibrate(labels, by_variance=options.by_variance)
+    calibration = calibrate_data(data, options)
     if compat:
         estimators = {name: cje.Formula(name=name) for name in estimators}
         scale = Scale(-math.inf, math.inf)

@@ -3,6 +3,7 @@
 Calling a stage twice gives the same result, and costs nothing the second time.
 """
 
+from elo_exp.pipeline.answer_plans import AnswerPlan, plan_answers
 from elo_exp.pipeline.forcing import (
     LogprobCheck,
     compare_logprobs,
@@ -38,9 +39,19 @@ from elo_exp.pipeline.judging import (
     read_other_judgments,
     read_stored_judgments,
     recover,
+    refuse_missing_replies,
     score_responses,
 )
 from elo_exp.pipeline.paying import cancel
-from elo_exp.pipeline.plan_table import looks_table, plan_of_judges, plan_table, spend
+from elo_exp.pipeline.plan_table import (
+    answers_table,
+    describe_sweep_cost,
+    describe_total,
+    looks_table,
+    plan_of_judges,
+    plan_table,
+    spend,
+)
 from elo_exp.pipeline.planning import Plan
+from elo_exp.pipeline.run_plan import RunPlan, SweepCost
 from elo_exp.pipeline.waves import judge_in_waves

@@ -48,7 +48,7 @@ _ODD_ANSWER_PHRASES = {
     "unclosed": "in thought to the end (allow more tokens, or set chat_template_kwargs)",
 }
 # As in English
-_ASSUMED_CHARS_PER_TOKEN = 4
+ASSUMED_CHARS_PER_TOKEN = 4
 # Of an entrant that does not say where its answers are cut off
 _ASSUMED_ANSWER_TOKENS = 500
 _FINISH_REASONS = {
@@ -58,6 +58,20 @@ _FINISH_REASONS = {
     "model_context_window_exceeded": "length",
     "tool_use": "tool_calls",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingAnswers:
+    """Prompts of one turn that an entrant has not answered.
+
+    n_chars      characters that a plan assumes of each answer
+    is_measured  whether that is the mean of answers that are known, and not the entrant's limit
+    """
+
+    entrant: str
+    prompts: Prompts
+    n_chars: int
+    is_measured: bool
 
 
 def generate(
@@ -407,12 +421,15 @@ def assume_responses(
     allow_missing: bool,
     at_least: bool = False,
     counts_absent: bool = True,
+    on_missing: Callable[[MissingAnswers], None] = lambda missing: None,
 ) -> Responses:
     """Return responses for a plan: stored ones, and placeholders for what models have not answered.
 
     A placeholder has the mean length of the model's stored answers, or, where there are none, the
     model's limit; with `at_least` one character. No model answers; answers of other entrants are
     neither stored nor counted. Raises EvidenceError if some are missing, unless `allow_missing`.
+
+    on_missing  called with the prompts that a model has not answered
     """
 
     def assume(
@@ -432,16 +449,20 @@ def assume_responses(
             n_chars = (
                 1
                 if at_least
-                else _ASSUMED_CHARS_PER_TOKEN
+                else ASSUMED_CHARS_PER_TOKEN
                 * (entrant.max_answer_tokens or _ASSUMED_ANSWER_TOKENS)
             )
             if lengths:
                 n_chars = sum(lengths) // len(lengths)
-            if missing and not at_least and turn == 0:
-                message_format = (
-                    "%s: %s answers not generated yet, estimated at %s characters each"
+            if missing:
+                on_missing(
+                    MissingAnswers(
+                        entrant=name,
+                        prompts=missing,
+                        n_chars=n_chars,
+                        is_measured=bool(lengths),
+                    )
                 )
-                logger.info(message_format, name, f"{len(missing):,}", f"{n_chars:,}")
             for prompt in missing:  # each unlike any other
                 draw = f", {prompt.draw_idx}" if prompt.draw_idx else ""
                 placeholder = f"{name} on {prompt.prompt_id}{draw}: "
@@ -540,10 +561,12 @@ def has_all_responses(prompts: Prompts, entrants: Entrants, store: Store) -> boo
 
 
 def _answer_keys(name: str, entrant: Entrant, prompts: Prompts) -> dict[Slot, str]:
-    return {
-        prompt.slot: make_fingerprint(
-            [name, prompt.prompt_id, entrant.cache_key(prompt)]
-            + [prompt.draw_idx] * (prompt.draw_idx > 0)
-        )
-        for prompt in prompts
-    }
+    return {prompt.slot: answer_key(name, entrant, prompt) for prompt in prompts}
+
+
+def answer_key(name: str, entrant: Entrant, prompt: Prompt) -> str:
+    """Return the key of an entrant's answer to a prompt."""
+    return make_fingerprint(
+        [name, prompt.prompt_id, entrant.cache_key(prompt)]
+        + [prompt.draw_idx] * (prompt.draw_idx > 0)
+    )

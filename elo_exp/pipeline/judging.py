@@ -4,7 +4,7 @@ import dataclasses
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -167,6 +167,26 @@ def has_all_replies(
 ) -> bool:
     """Return whether the store has a reply to every query about these subjects."""
     return not _find_unstored_keys(subjects, rubrics, judge, store, asking)
+
+
+def refuse_missing_replies(
+    subjects: Subjects,
+    rubrics: Sequence[Instructions],
+    judge: Judge,
+    store: Store,
+    asking: JudgingSettings = _DEFAULT_ASKING,
+) -> None:
+    """Raise EvidenceError if a judge whose replies are on file lacks some of them, unless replies may be missing."""
+    if asking.allow_missing or asking.stored_only:
+        return
+    requests = _make_requests(subjects, rubrics, identify(judge), asking)
+    unique = {request.key: request for request in requests}
+    replies = {*store.get(JudgeReply, list(unique))}
+    unstored = [request for key, request in unique.items() if key not in replies]
+    replies |= {reply.key for reply in judge.answer(unstored)}
+    for kind, noun in ((Comparison, "verdicts"), (Item, "scores")):
+        of_kind = [query for query in requests if isinstance(query.subject, kind)]
+        _report_missing_replies(of_kind, replies, judge, asking, noun)
 
 
 def read_stored_judgments(
@@ -544,8 +564,21 @@ def get_replies(
         logger.info("%s", spend(usage))
     if not asking.is_part:
         watch.check_all()
+    usage.verdicts_missing += _report_missing_replies(
+        requests, replies, judge, asking, noun
+    )
+    return replies
+
+
+def _report_missing_replies(
+    requests: Sequence[JudgeRequest],
+    replies: Collection[str],
+    judge: Judge,
+    asking: JudgingSettings,
+    noun: str = "verdicts",
+) -> int:
+    """Count the requests without a reply; raise EvidenceError for some, unless they may be missing."""
     missing = [_name_subject(r.subject) for r in requests if r.key not in replies]
-    usage.verdicts_missing += len(missing)
     report_missing(
         noun,
         missing,
@@ -553,7 +586,7 @@ def get_replies(
         asking.allow_missing or asking.stored_only,
         hint=judge.missing_replies_hint,
     )
-    return replies
+    return len(missing)
 
 
 def _drop_message(reply: JudgeReply) -> JudgeReply:

@@ -1,7 +1,7 @@
 """The plan and its interim analyses, printed before anything is paid, and the bill afterwards."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from elo_exp.analysis.power import assumed_sigma
 from elo_exp.analysis.sequential_tests import (
@@ -13,7 +13,9 @@ from elo_exp.analysis.sequential_tests import (
 from elo_exp.api.costs import format_dollars
 from elo_exp.console import format_table, wrap_lines
 from elo_exp.judges import role_suffix
+from elo_exp.pipeline.answer_plans import AnswerPlan
 from elo_exp.pipeline.planning import Plan, PlanRow
+from elo_exp.pipeline.run_plan import RunPlan, SweepCost
 from elo_exp.store.usage import Usage
 
 _GAPS_POINTS = (0, 60, 100, 200)
@@ -27,7 +29,7 @@ def plan_table(plan: Plan) -> str:
 
 def _format_rows(plan: Plan) -> str:
     """Format a line for each rubric, and their total."""
-    head = _name_columns("rubric", _name_units(plan), is_paid=plan.is_paid)
+    head = _name_columns("rubric", _name_units(plan), plan)
     lines = [_sum_cells(_row_name(row), row, is_paid=plan.is_paid) for row in plan.rows]
     if _has_detectable_gap(plan):
         head.append("detectable\ngap")
@@ -53,11 +55,12 @@ def _has_detectable_gap(plan: Plan) -> bool:
     return plan.what in ("verdicts", "verdicts and scores")
 
 
-def _name_columns(subject: str, units: str, *, is_paid: bool) -> list[str]:
-    new = "to pay\nfor" if is_paid else "new"
+def _name_columns(subject: str, units: str, plan: Plan) -> list[str]:
+    new = "to pay\nfor" if plan.is_paid else "new"
     columns = [subject, units, "judge\ncalls", "in\ncache", new]
     columns += ["tokens\nin", "tokens\nout"]
-    return [*columns, "expected\n$"] if is_paid else columns
+    dollars = "at most\n$" if plan.is_upper_bound else "expected\n$"
+    return [*columns, dollars] if plan.is_paid else columns
 
 
 def _row_name(row: PlanRow) -> str:
@@ -71,7 +74,7 @@ def plan_of_judges(plans: Mapping[str, Plan]) -> str:
     """
     combined_plan = Plan.of_all([*plans.values()])
     is_paid = combined_plan.is_paid
-    head = _name_columns("judge", _name_units(combined_plan), is_paid=is_paid)
+    head = _name_columns("judge", _name_units(combined_plan), combined_plan)
     lines = [
         _sum_cells(name, *plan.rows, is_paid=is_paid) for name, plan in plans.items()
     ]
@@ -139,7 +142,8 @@ def _list_notes(plan: Plan) -> list[str]:
     dollars_plain = sum(row.dollars_plain for row in plan.rows)
     if dollars_plain > plan.dollars:
         notes.append(
-            "Expected $ is for the chosen transport and prompt cache. Single messages without a "
+            f"{'At most' if plan.is_upper_bound else 'Expected'} $ is for the chosen transport and prompt cache. "
+            "Single messages without a "
             f"cache cost ${dollars_plain:,.2f}."
         )
     if plan.budget_usd is not None and not plan.fits:
@@ -148,6 +152,84 @@ def _list_notes(plan: Plan) -> list[str]:
             "are left. It would stop before the judge is paid."
         )
     return wrap_lines(f"  {note}" for note in notes)
+
+
+def answers_table(plans: Sequence[AnswerPlan]) -> str:
+    """Format what missing answers cost: a row for each entrant that may be paid, and what is assumed of each answer."""
+    paid_plans = [plan for plan in plans if plan.is_paid]
+    notes = [
+        f"{plan.entrant}: {plan.new:,} answers not generated yet; cost estimated from {plan.n_chars:,} characters each"
+        f"{', its limit' * plan.is_upper_bound}."
+        for plan in plans
+    ]
+    for plan in paid_plans:
+        if plan.dollars is None:
+            notes.append(
+                f"{plan.entrant}: no price is set, so its answers are not in the cost."
+            )
+        if not plan.fits:
+            cap = format_dollars(plan.budget_usd or 0.0)
+            notes.append(
+                f"entrant.{plan.entrant}.budget_usd is too low: {cap}. The entrant would stop before its last answer."
+            )
+    if not paid_plans:
+        return "\n".join(wrap_lines(notes))
+    lines = wrap_lines(f"  {note}" for note in notes)
+    rows = [
+        [
+            plan.entrant,
+            *(f"{n:,}" for n in (plan.n_wanted, plan.n_wanted - plan.new, plan.new)),
+            *(f"{n:,}" for n in (plan.input_tokens, plan.output_tokens)),
+            _format_price(plan),
+        ]
+        for plan in paid_plans
+    ]
+    head = [
+        "entrant",
+        "answers",
+        "in\ncache",
+        "to pay\nfor",
+        "tokens\nin",
+        "tokens\nout",
+        "$",
+    ]
+    return "\n".join(
+        [
+            "plan: answers of entrants that may cost money",
+            format_table(head, rows),
+            *lines,
+        ]
+    )
+
+
+def _format_price(plan: AnswerPlan) -> str:
+    if plan.dollars is None:
+        return "unknown"
+    return f"{'at most ' * plan.is_upper_bound}{plan.dollars:,.2f}"
+
+
+def describe_total(plan: RunPlan) -> list[str]:
+    """Describe what answers and verdicts cost together; nothing if one table has it all."""
+    if not (plan.judge_dollars and plan.answer_dollars):
+        return []
+    at_most = "at most " * plan.is_upper_bound
+    all_dollars, answer_dollars, call_dollars = (
+        format_dollars(round(dollars, 2))
+        for dollars in (plan.dollars, plan.answer_dollars, plan.judge_dollars)
+    )
+    return [
+        f"total: {at_most}{all_dollars}, of which {answer_dollars} for answers and {call_dollars} for judge calls"
+    ]
+
+
+def describe_sweep_cost(cost: SweepCost, n_jobs: int) -> str:
+    """Describe what the jobs of a sweep cost together."""
+    at_most = "at most " * cost.is_upper_bound
+    price = format_dollars(round(cost.dollars, 2)) if cost.dollars else "free"
+    parts = [f"{cost.n_calls:,} new judge call{'s' * (cost.n_calls != 1)}"]
+    if cost.n_answers:
+        parts = [f"{cost.n_answers:,} answers to pay for", *parts]
+    return f"total of {n_jobs} jobs: {at_most}{price}, {' and '.join(parts)}. What several jobs need counts once."
 
 
 def describe_calls(n_calls: int, n_distinct: int) -> str:

@@ -5,7 +5,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from elo_exp.analysis.power import assumed_sigma, detectable_difference
@@ -138,6 +138,7 @@ class PlanRow:
     counted: int = 0  # queries that the API has counted; 0: estimated from the length
     is_control: bool = False
     is_scored: bool = False
+    new_keys: frozenset[str] = field(default=frozenset(), repr=False)
 
     @property
     def shared(self) -> int:
@@ -160,6 +161,7 @@ class Plan:
     spent_usd   dollars of the budget that this run has spent
     what        verdicts, scores, both or audit verdicts
     roles       roles that the prompts of the requests give the judge
+    is_upper_bound  whether answers that nobody knows yet are counted at their limit
     """
 
     judge_model: str
@@ -170,6 +172,7 @@ class Plan:
     what: str = "verdicts"
     keys: Sequence[str] = ()  # of all queries
     roles: Sequence[str] = ()
+    is_upper_bound: bool = False
 
     @property
     def is_paid(self) -> bool:
@@ -199,6 +202,7 @@ class Plan:
             rows=tuple(row for plan in plans for row in plan.rows),
             keys=[key for plan in plans for key in plan.keys],
             roles=list(dict.fromkeys(role for plan in plans for role in plan.roles)),
+            is_upper_bound=any(plan.is_upper_bound for plan in plans),
         )
 
     def check(self, store: Store, *, hint: str = "") -> None:
@@ -283,6 +287,7 @@ def make_plan(
             left_out=len(missing) - len(to_ask),
             is_control=is_control,
             is_scored=isinstance(subjects[0], Item),
+            new_keys=frozenset(request.key for request in new_requests),
             **(estimate_cost(new_requests, paid_judge) if paid_judge else {}),
         )
         rows.append(row)

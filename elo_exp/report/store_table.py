@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from elo_exp.api.costs import format_dollars
 from elo_exp.api.jobs import describe_spending
@@ -9,7 +10,7 @@ from elo_exp.console import format_table
 from elo_exp.store.admin import StoreSummary
 from elo_exp.store.answer_store import Store
 from elo_exp.store.batch_rows import Batch
-from elo_exp.store.caps import Spending
+from elo_exp.store.caps import Spending, find_command, list_earlier_spending
 from elo_exp.store.ledger import Ledger
 
 _NOUN_BY_KIND = {
@@ -64,7 +65,9 @@ def format_spending(store: Store) -> list[str]:
         for s in store.list_spending()
     ]
     for kind in ("sweep", "folder"):
-        for row, command in store.list_earlier_spending(kind):
+        for row, command in store.read_with(
+            partial(list_earlier_spending, account=store.account, kind=kind)
+        ):
             source = f"by {command}" if command else f"in {row.scope}"
             spent_text = f"{format_dollars(row.dollars, beside=row.cap)} of {format_dollars(row.cap)} spent"
             cap_lines.append(
@@ -81,7 +84,8 @@ def format_open_batches(ledger: Ledger) -> str:
     """Return a line for each open batch, and for each command that continues with them."""
     open_batches = [batch for batch in ledger.batches() if batch.is_open]
     commands = dict.fromkeys(
-        ledger.store.find_command(batch.nonce) for batch in open_batches
+        ledger.store.read_with(partial(find_command, name=batch.nonce))
+        for batch in open_batches
     )
     lines = [
         _format_batch_line(batch, ledger.count_pending(batch)) for batch in open_batches

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from elo_exp.errors import ServerError, SettingError, UserError
-from elo_exp.files import write_json
+from elo_exp.files import may_write, write_json
 from elo_exp.runs.lineage import LEADERBOARD_FILES
 from elo_exp.runs.reading import SUMMARY_FILE
 from elo_exp.runs.tracker_names import ARTIFACT_FILE
@@ -55,6 +55,8 @@ def fetch(entry: str, folder: Path, *, patience: float = _STALL_TIMEOUT_S) -> Pa
             f"{entry} must be wandb:ENTITY/PROJECT/leaderboard:VERSION (runs). VERSION may be an alias. For example:",
             "  wandb:me/elo_exp/leaderboard:v1",
         )
+    if not may_write():
+        raise _build_fetch_error(entry, "a plan fetches nothing").mark_as_need(entry)
     logger.info("fetching %s", entry)
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), name, str(folder)]

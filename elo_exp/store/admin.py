@@ -102,13 +102,17 @@ def count_lost_calls(store: Store) -> tuple[Any, ...]:
     return store.query(query)[0]
 
 
-def export_answers(store: Store, path: Path, chosen: AnswerFilter) -> int:
-    """Write the answers as JSON lines; how many they are. Raises SettingError for a name that no such
-    file has."""
+def check_export_name(path: Path) -> None:
+    """Raise SettingError for a name that no file of exported answers has."""
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
         raise SettingError.bad_value(
             "store.file", path, "be a name that ends in .jsonl or .jsonl.gz"
         )
+
+
+def export_answers(store: Store, path: Path, chosen: AnswerFilter) -> int:
+    """Write the answers as JSON lines; how many they are."""
+    check_export_name(path)
     return store.read_with(lambda db: _write_answers(path, store.name, db, chosen))
 
 
@@ -138,6 +142,12 @@ class _ExportRows:
                 raise build_damage_error(
                     self.name, named["kind"], named["key"], error
                 ) from None
+
+
+def check_exported(path: Path) -> None:
+    """Read answers that `export` wrote. Raises FileError for a row that is none."""
+    for location, row in read_jsonl(path):
+        _parse_exported_row(location, row)
 
 
 def import_answers(store: Store, path: Path) -> tuple[int, int]:
@@ -201,12 +211,17 @@ def _parse_exported_row(
     ) from None
 
 
-def merge_store(store: Store, path: Path) -> tuple[int, int]:
-    """Bring in the answers of another store; return how many it has, and how many were new.
+def check_merge(store: Store, path: Path) -> None:
+    """Raise UserError for a store that cannot be merged into this one; see `merge_store`."""
+    with _open_other_store(store, path):
+        pass
 
-    Raises FileError if batches are still under way there, because whoever merged now would pay for them
-    again; SettingError if it is this store.
-    """
+
+@contextmanager
+def _open_other_store(
+    store: Store, path: Path
+) -> Iterator[tuple[sqlite3.Connection, int]]:
+    """Open the store at a path for reading, with its version, if it can be merged into this one."""
     if isinstance(store.place, Path) and path.resolve() == store.place.resolve():
         raise SettingError.bad_value(
             "store.file", path, "be another store than the one in use"
@@ -215,9 +230,19 @@ def merge_store(store: Store, path: Path) -> tuple[int, int]:
         raise FileError.not_found(
             path, "store.file, the store.sqlite of another cache_dir"
         )
-    uri = f"{path.resolve().as_uri()}?mode=ro"
+    # A reader that may not write would leave its journal behind
+    uri = f"{path.resolve().as_uri()}?mode=rw"
     with _report_read_errors(path), closing(sqlite3.connect(uri, uri=True)) as source:
-        version = _check_mergeable(source, path)
+        yield source, _check_mergeable(source, path)
+
+
+def merge_store(store: Store, path: Path) -> tuple[int, int]:
+    """Bring in the answers of another store; return how many it has, and how many were new.
+
+    Raises FileError if batches are still under way there, because whoever merged now would pay for them
+    again; SettingError if it is this store.
+    """
+    with _open_other_store(store, path) as (source, version):
         source.execute("BEGIN")  # nothing comes between
         judges = (
             source.execute("SELECT * FROM judges").fetchall() if version > 2 else []

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from elo_exp.errors import FileError, ServerError, UserError
-from elo_exp.files import errno_advice, utc_now
+from elo_exp.files import errno_advice, may_write, utc_now
 from elo_exp.records import (
     JudgeReply,
     Record,
@@ -27,8 +27,6 @@ from elo_exp.records import (
 from elo_exp.store.caps import (
     Account,
     Spending,
-    find_command,
-    list_earlier_spending,
     list_spending,
     settle,
 )
@@ -55,6 +53,7 @@ class Store:
     folder        for what is kept beside the answers, such as audits; None: the folder of the file, for a database the
                   working directory
     wait_minutes  how long to wait for a server whose connection was lost, and for a disk that is full
+    reads_first   whether it is only read until the first write, or `begin_writing`, which makes a store that is absent
 
     Raises UserError for a file that is damaged, a server that cannot be reached, and what is newer than this program or
     no store.
@@ -66,6 +65,7 @@ class Store:
         *,
         folder: Path | None = None,
         wait_minutes: float = 0.0,
+        reads_first: bool = False,
     ) -> None:
         self.place, self.name = place, str(place)
         self.folder = folder or (place.parent if isinstance(place, Path) else Path())
@@ -74,19 +74,36 @@ class Store:
         self.has_lost_answers = False  # it had more answers than it has now
         # servers whose batches this run has looked at before it submitted any
         self.checked_endpoints: set[str] = set()
-        if isinstance(place, Path):
-            self._advice = Sqlite.advice
-            self._error_class: type[UserError] = FileError
-            with self._raise_user_errors():
-                self._db: Database = Sqlite.open(place)
-        else:
-            engine = _import_postgres()
-            self._advice = engine.advice
-            self._error_class = ServerError
-            with self._raise_user_errors():
-                self._db = engine.open(place, wait_minutes=wait_minutes)
+        is_file = isinstance(place, Path)
+        self._advice = (Sqlite if is_file else _import_postgres()).advice
+        self._error_class: type[UserError] = FileError if is_file else ServerError
         self._wait_minutes, self._has_waited_in_vain = wait_minutes, False
         self._unsaved = UnsavedAnswers(place, self.folder)
+        self._is_only_read = reads_first
+        self._db = self._connect()
+        if not reads_first:
+            self._import_or_close()
+
+    def _connect(self) -> Database:
+        with self._raise_user_errors():
+            return _open_database(
+                self.place,
+                is_only_read=self._is_only_read,
+                wait_minutes=self._wait_minutes,
+            )
+
+    def begin_writing(self) -> None:
+        """Make the store if it is absent, and let it be written from here on."""
+        if not self._is_only_read:
+            return
+        assert may_write(), self.name
+        self._db.close()
+        self._is_only_read = False
+        self._db = self._connect()
+        self.__dict__.pop("identity", None)  # an absent store has none yet
+        self._import_or_close()
+
+    def _import_or_close(self) -> None:
         try:
             self.import_unsaved()
         except BaseException:
@@ -100,6 +117,7 @@ class Store:
 
     def open_second(self, *, busy_seconds: float) -> Database:
         """Return another connection, for another thread."""
+        self.begin_writing()
         return self._db.open_second(busy_seconds=busy_seconds)
 
     @contextmanager
@@ -127,6 +145,7 @@ class Store:
 
         is_paid  money hangs on it: it is in the store's file itself as soon as it is committed
         """
+        self.begin_writing()
         with self._raise_user_errors():
             result = self._db.write(body, incoming=incoming)
             if is_paid:
@@ -208,25 +227,9 @@ class Store:
         """Return the cap with the least room; None where there is no cap."""
         return next(iter(self.list_spending()), None)
 
-    def n_bytes(self) -> int:
-        """Return how large it is."""
-        return self.read_with(lambda db: db.n_bytes())
-
     def list_spending(self) -> list[Spending]:
         """Return what was paid, of this month, sweep and run folder, where there is a cap; the least room first."""
         return self.read_with(lambda db: list_spending(db, self.account))
-
-    def list_earlier_spending(self, kind: str) -> list[tuple[Spending, str | None]]:
-        """Return what was paid by each sweep, or in each run folder, with its command where that is known; empty where the
-        account has no such cap.
-
-        kind  sweep or folder
-        """
-        return self.read_with(lambda db: list_earlier_spending(db, self.account, kind))
-
-    def find_command(self, name: str) -> str | None:
-        """Return the command of the run that a call under way is charged to; None where that is not known."""
-        return self.read_with(lambda db: find_command(db, name))
 
     def read_with(self, body: Callable[[Database], T]) -> T:
         """Run a body that only reads, and return what it returns. It may run twice."""
@@ -291,6 +294,19 @@ class Store:
         record = type(next(iter(answers.values())))
         stored = read_records(db, record, list(answers), store_name=self.name)
         return {key: stored[key] for key in answers}
+
+
+def _open_database(
+    location: Path | str, *, is_only_read: bool, wait_minutes: float
+) -> Database:
+    if isinstance(location, Path):
+        return (
+            Sqlite.open_for_reading(location) if is_only_read else Sqlite.open(location)
+        )
+    engine = _import_postgres()
+    if is_only_read:
+        return engine.open_for_reading(location, wait_minutes=wait_minutes)
+    return engine.open(location, wait_minutes=wait_minutes)
 
 
 def _end_calls(db: Database, keys: list[tuple[str]]) -> None:

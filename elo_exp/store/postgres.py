@@ -14,6 +14,7 @@ that it lacks are run again: the answers, and the batches that were submitted. T
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import psycopg
@@ -27,7 +28,7 @@ from elo_exp.store.postgres_connection import (
     run_statements,
     translate_errors,
 )
-from elo_exp.store.postgres_schema import prepare_schema
+from elo_exp.store.postgres_schema import is_store, prepare_schema
 from elo_exp.store.postgres_statements import (
     Cursor,
     copy_incoming,
@@ -38,6 +39,7 @@ from elo_exp.store.postgres_statements import (
 )
 from elo_exp.store.server_link import ServerLink
 from elo_exp.store.session_commits import LoggedStatement, SessionCommits
+from elo_exp.store.sqlite import Sqlite
 
 _KEYS_PER_QUERY = 5000
 # A value, parsed. Its functions refuse escapes of what is no character; those are looked at by nobody who asks here.
@@ -70,8 +72,32 @@ class Postgres:
     @classmethod
     def open(cls, url: str, *, wait_minutes: float) -> Self:
         """Open a store; make its tables where the schema of the URL is empty."""
+        store = cls._reach(url, wait_minutes=wait_minutes)
+        with store._close_on_errors():
+            prepare_schema(store._link.db, url, MAX_LOCK_WAIT_SECONDS)
+        return store
+
+    @classmethod
+    def open_for_reading(cls, url: str, *, wait_minutes: float) -> "Self | Sqlite":
+        """Open a store that is not written: where the schema of the URL is empty, the store reads as empty.
+
+        A schema of an older version is upgraded, because its tables cannot be read otherwise.
+        """
+        store = cls._reach(url, wait_minutes=wait_minutes)
+        with store._close_on_errors():
+            has_tables = is_store(store._link.db, url)
+            if has_tables:
+                prepare_schema(store._link.db, url, MAX_LOCK_WAIT_SECONDS)
+        if not has_tables:
+            store.close()
+            return Sqlite.open_in_memory(Path(url))
+        return store
+
+    @classmethod
+    def _reach(cls, url: str, *, wait_minutes: float) -> Self:
+        """Connect to the database at a URL."""
         try:
-            store = cls(
+            return cls(
                 url,
                 wait_minutes=wait_minutes,
                 busy_seconds=MAX_LOCK_WAIT_SECONDS,
@@ -83,13 +109,15 @@ class Postgres:
                 "  Check that the server runs, and the host, port, user and database of the URL.",
                 "  A password is read from PGPASSWORD or ~/.pgpass.",
             ) from None
+
+    @contextmanager
+    def _close_on_errors(self) -> Iterator[None]:
         try:
             with translate_errors():
-                prepare_schema(store._link.db, url, MAX_LOCK_WAIT_SECONDS)
+                yield
         except (UserError, DatabaseError):
-            store.close()
+            self.close()
             raise
-        return store
 
     def open_second(self, *, busy_seconds: float) -> "Postgres":
         try:

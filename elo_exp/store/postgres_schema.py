@@ -48,9 +48,9 @@ def prepare_schema(db: Connection, url: str, busy_seconds: float) -> None:
             f"The database of {url} must have the encoding UTF8, which can hold every answer; it has {encoding}. Make one:",
             "  createdb --encoding=UTF8 --template=template0 NAME",
         )
-    if not _is_store(db, url):
+    if not is_store(db, url):
         begin_writing(db, busy_seconds)
-        if not _is_store(db, url):  # another process may have been first
+        if not is_store(db, url):  # another process may have been first
             run_statements(db, f"{_ALL_TABLES}; {insert_identity_sql()}")
         run_statements(db, "COMMIT")
     if _read_version(db) < SCHEMA_VERSION:
@@ -69,7 +69,7 @@ def _read_version(db: Connection) -> int:
     return int(version)
 
 
-def _is_store(db: Connection, url: str) -> bool:
+def is_store(db: Connection, url: str) -> bool:
     """Whether the tables are there; False where there are none. Raises ServerError for those of others."""
     (schema,) = db.execute("SELECT current_schema()").fetchone() or (None,)
     if schema is None:

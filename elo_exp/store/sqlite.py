@@ -46,11 +46,18 @@ class Sqlite:
     has_locks = False
 
     def __init__(
-        self, path: Path, *, busy_seconds: float = MAX_LOCK_WAIT_SECONDS
+        self,
+        path: Path,
+        *,
+        busy_seconds: float = MAX_LOCK_WAIT_SECONDS,
+        uri: str | None = None,
     ) -> None:
+        """Connect to the file at `path`, or to what `uri` names in its place."""
         self._path, self._busy_seconds = path, busy_seconds
         with _translate_errors(self._path):
-            self._db = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
+            self._db = sqlite3.connect(
+                uri or path, timeout=busy_seconds, isolation_level=None, uri=bool(uri)
+            )
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -58,23 +65,61 @@ class Sqlite:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _translate_errors(path):
             _create_file(path)
-        if path.stat().st_size == 0:  # `_create_file` never leaves it so
-            raise FileError.bad_file(
-                path,
-                "is empty (0 bytes), and a store never is",
-                "Restore it from a copy, or choose another folder with cache_dir=DIR.",
-                "  If all that it held may be paid for again, delete it.",
-            )
+        _refuse_empty(path)
         store = cls(path)
         try:
-            store._prepare()
+            if store._read_version() < SCHEMA_VERSION:
+                store.write(lambda db: _upgrade(db._db))
+            # Readers and a writer side by side
+            store._fetch_rows("PRAGMA journal_mode=WAL")
+            store._fetch_rows("PRAGMA synchronous=FULL")
         except (UserError, DatabaseError):
             store.close()
             raise
         return store
 
-    def _prepare(self) -> None:
-        """Add the tables that an older version does not have; leave what is not ours as it is."""
+    @classmethod
+    def open_for_reading(cls, path: Path) -> Self:
+        """Open a store that is not written: nothing is made or upgraded, and one that is absent reads as empty."""
+        if not path.exists():
+            _refuse_lone_journal(path)
+            return cls.open_in_memory(path)
+        _refuse_empty(path)
+        location = path.resolve().as_uri()
+        store = cls(path, uri=f"{location}?mode=rw")
+        try:
+            try:
+                version = store._read_version()
+            except DatabaseError as error:
+                if error.errno not in (errno.EROFS, errno.EACCES):
+                    raise
+                # No other program can write there, either
+                store.close()
+                store = cls(path, uri=f"{location}?immutable=1")
+                version = store._read_version()
+            if version < SCHEMA_VERSION:
+                copy = cls.open_in_memory(path, tables=store)
+                store.close()
+                return copy
+        except (UserError, DatabaseError):
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def open_in_memory(cls, path: Path, tables: Self | None = None) -> Self:
+        """Open a store that lies in memory alone: an empty one, or an upgraded copy of another."""
+        store = cls(path, uri="file::memory:")
+        with _translate_errors(path):
+            if tables is None:
+                _make_tables(store._db)
+            else:
+                tables._db.backup(store._db)
+                _upgrade(store._db)
+        return store
+
+    def _read_version(self) -> int:
+        """Return the version of the schema. Raises DatabaseError for a file that is not ours, FileError for a newer one."""
         with _translate_errors(self._path):
             self._execute_when_free("PRAGMA user_version")
         pragmas = ("application_id", "user_version")
@@ -88,10 +133,7 @@ class Sqlite:
                 "",
                 "  Upgrade elo_exp, or choose another folder with cache_dir=DIR.",
             )
-        if version < SCHEMA_VERSION:
-            self.write(lambda db: _upgrade(db._db))
-        self._fetch_rows("PRAGMA journal_mode=WAL")  # readers and a writer side by side
-        self._fetch_rows("PRAGMA synchronous=FULL")
+        return int(version)
 
     def _fetch_rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         with _translate_errors(self._path):
@@ -189,7 +231,7 @@ class Sqlite:
             yield from rows
 
     def n_bytes(self) -> int:
-        return self._path.stat().st_size
+        return self._path.stat().st_size if self._path.exists() else 0
 
     def open_second(self, *, busy_seconds: float) -> "Sqlite":
         return Sqlite(self._path, busy_seconds=busy_seconds)
@@ -280,20 +322,35 @@ def _probe_errno(path: Path) -> int | None:
     return None
 
 
-def _create_file(path: Path) -> None:
-    """Make the store whole or not at all, so that an empty file is never a store that is being
-    made."""
+def _refuse_empty(path: Path) -> None:
+    """Raise FileError for an empty file, which `_create_file` never leaves."""
+    if path.stat().st_size == 0:
+        raise FileError.bad_file(
+            path,
+            "is empty (0 bytes), and a store never is",
+            "Restore it from a copy, or choose another folder with cache_dir=DIR.",
+            "  If all that it held may be paid for again, delete it.",
+        )
+
+
+def _refuse_lone_journal(path: Path) -> None:
+    """Raise FileError for the journal of a store that is gone: it would be read into a new one."""
     journal = path.with_name(f"{path.name}-wal")
-    is_left = journal.exists()
-    if path.exists():
-        return
-    if is_left:  # it was there before the store, which it would be read into
+    if journal.exists() and not path.exists():
         raise FileError.bad_file(
             path,
             f"is gone, and its journal {journal.name} is still there",
             "Restore the store from a copy.",
             "  If all that it held may be paid for again, delete the journal.",
         )
+
+
+def _create_file(path: Path) -> None:
+    """Make the store whole or not at all, so that an empty file is never a store that is being
+    made."""
+    if path.exists():
+        return
+    _refuse_lone_journal(path)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         # With a journal that is rolled back, the file is whole by itself, also on a disk that is nearly full

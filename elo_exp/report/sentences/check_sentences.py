@@ -334,16 +334,9 @@ def equal_answers(pairs: Sequence[EqualAnswers]) -> list[str]:
     return [*lines, more] if n_more else lines
 
 
-def describe_equal_answers_plan(
-    pairs: Sequence[EqualAnswers], *, stops: bool = False
-) -> list[str]:
-    """Return the lines of a plan that name entrants with the same answers.
-
-    stops  whether a run stops at them
-    """
-    lines = [f"answers  {line}" for line in equal_answers(pairs)]
-    stop = "The run stops before it pays the judge. To continue, set judging.allow_equal=true."
-    return [*lines, f"{'':<9}{stop}"] if stops else lines
+def describe_equal_answers_plan(pairs: Sequence[EqualAnswers]) -> list[str]:
+    """Return the lines of a plan that name entrants with the same answers."""
+    return [f"answers  {line}" for line in equal_answers(pairs)]
 
 
 def refuse_equal_answers(pair: EqualAnswers) -> list[str]:
