@@ -52,8 +52,8 @@ def write_csv(path: Path, rows: list[dict[str, Any]]) -> Path:
 # ragas
 
 RAGAS = [
-    {"user_input": f"What is {i}?", "response": "One.", "retrieved_contexts": "['a', 'b']",
-     "reference": "Two.", "faithfulness": value, "answer_relevancy": "", "latency": 0.3}
+    {"user_input": f"What is {i}?", "response": "One.", "retrieved_contexts": "['a', 'b']", "reference": "Two.",
+     "faithfulness": value, "tone": ("pass", "fail", "")[i], "answer_relevancy": "", "latency": 0.3}
     for i, value in enumerate(("0.5", "", "nan"))
 ]  # fmt: skip
 
@@ -65,14 +65,17 @@ def test_each_metric_of_ragas_is_a_dimension(tmp_path: Path):
     assert {row.entrant for row in found} == {"gpt-4.1"}
     values = [(row.dimension, row.item, row.value) for row in found]
     assert values[0] == ("faithfulness", "What is 0?", 0.5)
-    assert {row.dimension for row in found} == {"faithfulness"}
-    assert [value is None for *_, value in values] == [False, True, True]
+    of_words = [value for dimension, _, value in values if dimension == "tone"]
+    of_numbers = [value for dimension, _, value in values if dimension != "tone"]
+    assert {row.dimension for row in found} == {"faithfulness", "tone"}
+    assert (of_numbers, of_words) == ([0.5, None, None], [1.0, 0.0, None])
 
 
 def test_older_names_of_ragas_are_read_and_a_repeated_question_is_a_draw(
     tmp_path: Path,
 ):
     row = {
+        "id": 7,
         "question": "Why?",
         "answer": "So.",
         "contexts": ["a"],
@@ -83,7 +86,7 @@ def test_older_names_of_ragas_are_read_and_a_repeated_question_is_a_draw(
     assert [row.draw for row in read_scores(path)] == ["1", "2"]
     form, found = answers.read_answers(path)
     assert (form.name, [row.draw_idx for row in found]) == ("ragas", [0, 1])
-    assert (found[0].reference, found[1].text) == ("So!", "Thus.")
+    assert (found[0].id, found[0].reference, found[1].text) == ("7", "So!", "Thus.")
 
 
 def test_a_conversation_of_ragas_is_refused_as_an_answer(tmp_path: Path):
@@ -510,8 +513,33 @@ def test_the_best_of_n_beats_each_other_and_no_loser_beats_a_loser(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("best", "expected"),
+    [((0, 1), "ab"), ((3, 1), "ca"), (("B", "C"), "bc"), (("2", "3"), "bc")],
+)
+def test_numbers_and_letters_of_the_best_are_places(
+    tmp_path: Path, best: Any, expected: str
+):
+    rows = [
+        {"item": n, "candidates": ["a", "b", "c"], "best": one}
+        for n, one in enumerate(best)
+    ]
+    found = read_battles(write_jsonl(tmp_path / "best.jsonl", rows)).rows()
+    winners = [
+        {"model_a": row.model_a, "model_b": row.model_b}[row.winner] for row in found
+    ]
+    assert winners == [expected[0]] * 2 + [expected[1]] * 2
+
+
+def test_letters_of_a_ranking_are_places(tmp_path: Path):
+    row = {"item": 1, "models": ["gpt", "claude"], "ranking": "B > A"}
+    (battle,) = read_battles(write_jsonl(tmp_path / "r.jsonl", [row])).rows()
+    assert (battle.model_a, battle.winner) == ("claude", "model_a")
+
+
+@pytest.mark.parametrize(
     ("row", "said"),
     [
+        ({"item": 1, "candidates": ["a", "b", "c"], "best": 1}, 'got "1"'),
         ({"item": 1, "ranking": ["a", "b", "a"]}, 'ranks "a" twice'),
         ({"item": 1, "ranking": ["a", None]}, "must hold names of entrants; got null"),
         (

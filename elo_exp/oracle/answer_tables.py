@@ -9,7 +9,7 @@ from typing import Any
 from elo_exp import files
 from elo_exp.data import column_roles, formats, table_files
 from elo_exp.data.column_roles import NO_COLUMNS, Columns
-from elo_exp.data.formats.score_table import VALUE_BY_WORD
+from elo_exp.data.formats import VALUE_BY_WORD
 from elo_exp.data.scores import read_scores
 from elo_exp.errors import FileError, UserError, format_value
 

@@ -41,6 +41,7 @@ def answers(path: Path) -> Iterator[Answer]:
             )
             yield Answer(
                 location=location,
+                id=parse_name(field_names.first_value(row, field_names.ID), "the id"),
                 prompt=question,
                 text=None if text is None else require_text(response, "response"),
                 reference=parse_reference(next(filter(None, references), None)),

@@ -26,6 +26,10 @@ logger = logging.getLogger(__name__)
 
 Rows = Iterable[tuple[str, Row]]  # each with its place
 WINNER_WORDS = {word: word for word in WINNERS} | {"both_bad": "tie (bothbad)"}
+VALUE_BY_WORD = {
+    **dict.fromkeys(("true", "yes", "pass", "passed", "correct"), 1.0),
+    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect"), 0.0),
+}
 _MAX_KEYS_IN_MESSAGE = 20
 # The roles of battles and of scores, and those by which a table of either is known
 _ROLES_BY_KIND = (
@@ -282,7 +286,13 @@ def check_orders(row: Row, first_side: str) -> Sequence[Row]:
 
 
 def parse_number(value: Any) -> float | None:
-    """Return a cell as a number; None if it is missing, or NaN. Raises TypeError and ValueError for anything else."""
+    """Return a cell as a number; None if it is missing, or NaN. Words such as true and fail are 1 and 0.
+
+    Raises TypeError and ValueError for anything else.
+    """
+    word = value.strip().casefold() if isinstance(value, str) else ""
+    if word in VALUE_BY_WORD:
+        return VALUE_BY_WORD[word]
     number = math.nan if table_files.to_text(value) is None else float(value)
     return None if math.isnan(number) else number
 

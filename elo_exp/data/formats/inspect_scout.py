@@ -14,7 +14,6 @@ from elo_exp.data.scores import Score
 from elo_exp.data.table_files import Row
 from elo_exp.errors import FileError, format_value
 
-_VALUE_BY_WORD = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
 # Values of these types are no numbers
 _TYPES_OF_PARTS = ("array", "object", "resultset", "null")
 
@@ -67,8 +66,6 @@ def _find_entrant(row: Row, location: str) -> str:
 def _read_value(row: Row, value: Any, location: str) -> float | None:
     if row.get("value_type") in _TYPES_OF_PARTS or isinstance(value, list | dict):
         return None
-    if isinstance(value, str) and value.strip().casefold() in _VALUE_BY_WORD:
-        return _VALUE_BY_WORD[value.strip().casefold()]
     try:
         return parse_number(value)
     except (TypeError, ValueError):

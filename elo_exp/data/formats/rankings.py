@@ -21,7 +21,7 @@ from elo_exp.errors import format_value
 
 _RANKING_COLUMNS = ("ranking", "ranked", "order", "rank_order")
 _RANK_COLUMNS = ("rank", "ranking", "place")
-_CANDIDATE_COLUMNS = ("candidates", "entrants", "models", "systems", "responses")
+_CANDIDATE_COLUMNS = ("candidates", "entrants", "models", "systems")
 _BEST_COLUMNS = ("best", "chosen", "winner", "selected", "preferred", "pick")
 # Of whoever ranked, a judge or a person
 _RATER_COLUMNS = (
@@ -31,6 +31,7 @@ _RATER_COLUMNS = (
 )
 _NAMES_OF_ENTRANTS = (*field_names.ENTRANT, "entrant", "name", "agent", "system")
 _N_ROWS_LOOKED_AT = 50
+_MAX_DIGITS = 4
 _TIE_WORDS = ("tie", "tied", "draw", "equal", "none")
 
 # Groups of entrants, the best first; those of one group are level
@@ -95,8 +96,26 @@ def join_rankings(rows: Rows) -> Rows:
 
 def join_best(rows: Rows) -> Rows:
     """Make a row of the comparison of the best candidate with each other."""
-    for location, row in rows:
-        yield from _imply(location, row, _parse_best)
+    all_rows = list(rows)
+    start = _find_start(row for _, row in all_rows)
+    for location, row in all_rows:
+        yield from _imply(location, {**row, "\0start": start}, _parse_best)
+
+
+def _find_start(rows: Iterable[Row]) -> int | None:
+    """Return whether numbers of the best count from 0 or from 1; None if no row shows it."""
+    for row in rows:
+        number = _read_number(row.get(_find_column(row, _BEST_COLUMNS)))
+        if number == 0:
+            return 0
+        if number is not None and number == len(_list_candidates(row)):
+            return 1
+    return None
+
+
+def _read_number(cell: Any) -> int | None:
+    text = table_files.to_text(cell) or ""
+    return int(text) if text.isdecimal() and len(text) < _MAX_DIGITS else None
 
 
 def join_ranks(rows: Rows) -> Rows:
@@ -185,9 +204,20 @@ def _imply(location: str, row: Row, parse: Any) -> Iterator[tuple[str, Row]]:
 
 def _read_candidates(row: Row) -> list[str]:
     """Return the candidates of a row, by name; none if the row does not list them."""
+    return _check_names(_list_candidates(row))
+
+
+def _list_candidates(row: Row) -> list[Any]:
     column = _find_column(row, _CANDIDATE_COLUMNS)
     value = _parse_json(row.get(column)) if column else None
-    return _check_names(value) if isinstance(value, list | dict) else []
+    return [*value] if isinstance(value, list | dict) else []
+
+
+def _name_letter(name: str, candidates: Sequence[str]) -> str:
+    """Return the candidate at the place of a letter, if no candidate has this name; else the name."""
+    is_letter = len(name) == 1 and "A" <= name <= "Z" and name not in candidates
+    index = ord(name) - ord("A") if is_letter else len(candidates)
+    return candidates[index] if index < len(candidates) else name
 
 
 def _read_texts(row: Row) -> dict[str, str]:
@@ -232,7 +262,8 @@ def _parse_ranking(row: Row, column: str | None) -> tuple[Groups | None, bool]:
     lists = [group if isinstance(group, list) else [group] for group in value]
     if all(type(cell) is int for group in lists for cell in group):
         lists = _name_numbers(lists, candidates)
-    names = _check_names(cell for group in lists for cell in group)
+    cells = _check_names(cell for group in lists for cell in group)
+    names = [_name_letter(cell, candidates) for cell in cells]
     if candidates and (unknown := [name for name in names if name not in candidates]):
         raise MalformedError(
             f"the ranking must name candidates of its row ({', '.join(candidates)}); got {format_value(unknown[0])}."
@@ -266,7 +297,11 @@ def _parse_best(row: Row) -> tuple[Groups | None, bool]:
         return None, True
     if str(value).strip().casefold() in _TIE_WORDS and str(value) not in candidates:
         return [candidates], True
-    best = _check_names(value if isinstance(value, list) else [value])
+    number, start = _read_number(value), row["\0start"]
+    if number is not None and start is not None and str(value) not in candidates:
+        value = next(iter(candidates[number - start :]), value)
+    cells = _check_names(value if isinstance(value, list) else [value])
+    best = [_name_letter(cell, candidates) for cell in cells]
     if unknown := [name for name in best if name not in candidates]:
         raise MalformedError(
             f"the best must be a candidate of its row ({', '.join(candidates)}); got {format_value(unknown[0])}."

@@ -7,7 +7,7 @@ from typing import Any
 
 from elo_exp.data import field_names, table_files
 from elo_exp.data.column_roles import NAMES_BY_ROLE
-from elo_exp.data.formats import Format
+from elo_exp.data.formats import VALUE_BY_WORD, Format
 from elo_exp.data.scores import Score
 from elo_exp.data.table_files import NamedTable, Source
 from elo_exp.errors import FileError, format_value
@@ -23,10 +23,6 @@ _WORDS_OF_OTHER_NUMBERS = (
     *("cost", "price", "usd", "seconds", "latency", "duration", "tokens"),
 )
 _NAMES_OF_OTHER_NUMBERS = ("step", "seed", "index", "turn", "length", "row", "n")
-VALUE_BY_WORD = {
-    **dict.fromkeys(("true", "yes", "pass", "passed", "correct"), 1.0),
-    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect"), 0.0),
-}
 _N_ROWS_LOOKED_AT = 50
 _MIN_WIDE_ENTRANTS = 2
 
