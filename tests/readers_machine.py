@@ -200,6 +200,7 @@ WRITES = {
     "experiment=export": ["factuality/evalica.csv"],
     "battles=[": ["ratings.json", "report.html"],
     "elo_exp scores.csv": ["ratings.json", "report.html"],
+    "elo_exp graded": ["ratings.json", "report.html"],
     "battles_metric": ["ratings.json", "report.html"],
     "battles_filter.judge_model": ["ratings.json", "report.html"],
     "judge=[": ["judges.json", "report.html"],

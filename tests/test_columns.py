@@ -32,7 +32,7 @@ COLUMNS = {name: name for name in battle_columns.FIELDS} | {"score": None}
 HOW: dict[str, Any] = {"columns": COLUMNS, "filters": {}}
 OK = {"model_a": "ann", "model_b": "bob", "winner": "model_a", "question_id": "q"}
 HEAD = "model_a,model_b,winner\n"
-FLAT, ELO_EXP, _ = FORMATS
+FLAT, ELO_EXP, *_ = FORMATS
 LARGE = battle_files.MIN_DUCKDB_BYTES
 SAYS = {"left": "model_a", "void": None}
 

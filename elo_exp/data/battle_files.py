@@ -281,7 +281,11 @@ class _BattleFile:
         ):
             return False
         rows = itertools.islice(self._complete_rows(None), _N_ROWS_LOOKED_AT)
-        return any(self.format.find_answers(row) is not None for _, row in rows)
+        try:
+            return any(self.format.find_answers(row) is not None for _, row in rows)
+        except UserError:
+            # Reading the file says so, unless nobody reads what is at fault
+            return False
 
     def _add_style(self, row: Row) -> Row:
         """Add the style of both answers, unless the row has it or an answer is blank."""
