@@ -142,7 +142,7 @@ def test_the_viewer_shows_markdown_and_runs_nothing_of_it(browser: Any, tmp_path
     assert f"    {RUN}" in answer.locator("pre").inner_text()
     assert "[a link](javascript:alert(1))" in answer.inner_text()
     texts = tab.text("#one")
-    assert texts.index("Judge: ") < texts.index("because") < texts.index("Bold and")
+    assert texts.index("Verdict: ") < texts.index("because") < texts.index("Bold and")
     assert tab.complaints == []
 
 
