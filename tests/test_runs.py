@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elo_exp.errors import UserError
-from elo_exp.runs.manifest import record_files, run_manifest
+from elo_exp.files import write_json
+from elo_exp.runs.manifest import record_files, run_manifest, set_aside_other_run
 from elo_exp.runs.reading import manifest_if_any, read_runs, read_settings
 from elo_exp.store.answer_store import Store
 from elo_exp.store.usage import Usage
@@ -79,3 +80,22 @@ def test_files_that_a_manifest_names_elsewhere_stay_there(tmp_path: Path, outsid
         record_files(content, folder, [folder / "manifest.json"])
     assert kept.read_text(encoding="utf-8") == "text"
     assert (folder / "earlier/old.txt").is_file()
+
+
+def test_two_runs_that_started_in_one_second_are_set_aside_apart(tmp_path: Path):
+    places = []
+    for seed in (1, 2):
+        finished = {
+            "token": "0123abcd",
+            "started_at": "2026-01-02T03:04:05Z",
+            "finished_at": "2026-01-02T03:04:05Z",
+            "config": {"seed": seed},
+            "files": ["ratings.json"],
+        }
+        write_json(tmp_path / "manifest.json", finished)
+        write_json(tmp_path / "ratings.json", {"seed": seed})
+        place = set_aside_other_run(tmp_path, {"seed": 3}, {})
+        assert place is not None
+        assert json.loads((place / "ratings.json").read_text()) == {"seed": seed}
+        places.append(place.name)
+    assert places == ["2026-01-02T03-04-05", "2026-01-02T03-04-05_2"]

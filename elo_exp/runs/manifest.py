@@ -34,6 +34,8 @@ from elo_exp.version import __version__
 logger = logging.getLogger(__name__)
 
 _MAX_MANIFESTS_READ = 20
+# Of runs that started in one second
+_NUMBERS = [f"_{n}" for n in range(2, 1000)]
 _ENVIRONMENT_REFERENCE = re.compile(r"\$\{oc\.env:([^,}]+)")
 _RECORDED_PACKAGES = (
     *("hydra-core", "omegaconf", "numpy", "matplotlib", "wandb", "anthropic"),
@@ -97,7 +99,10 @@ def set_aside_other_run(
     if is_same_run and set(hashes_now.values()) == set(hashes_before):
         return None
     folder = run_dir.resolve()
-    target = folder / "earlier" / re.sub(r"[^0-9T-]", "-", started_at[:19])
+    time = re.sub(r"[^0-9T-]", "-", started_at[:19])
+    # Two runs may have started in one second
+    targets = (folder / "earlier" / f"{time}{n}" for n in ("", *_NUMBERS))
+    target = next(path for path in targets if not path.exists())
     paths_read = [Path(path).resolve() for path in inputs.values()]
     for name in ["manifest.json", *_FOLDERS_OF_TRACKERS, *manifest.get("files", [])]:
         path = (folder / name).resolve()
