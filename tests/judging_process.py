@@ -110,7 +110,7 @@ def table(judgments: Mapping[str, Sequence[Judgment]]) -> Any:
     }
     for judgment in (judgment for some in rows.values() for judgment in some):
         for verdict in judgment["raw"]:
-            for name in ("cache_key", "timestamp", "usage"):
+            for name in ("cache_key", "timestamp", "usage", "dollars"):
                 del verdict[name]
     return rows
 
