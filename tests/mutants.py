@@ -724,7 +724,7 @@ MUTANTS = [
     ),
     Mutant(
         name="tables are made beside those of another program",
-        where="store/postgres_schema:_is_store",
+        where="store/postgres_schema:is_store",
         change=Change("not A", "True"),
         seen_by="test_postgres.py::test_what_is_no_store_is_refused_in_one_line_and_left_alone",
     ),
@@ -1277,7 +1277,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a second draw takes the first one's answer",
-        where="pipeline/generating:_answer_keys",
+        where="pipeline/generating:answer_key",
         change=Change("A + [B] * (B > 0)", "A"),
         seen_by="test_turns.py::test_two_draws_of_one_request_are_two_answers",
     ),

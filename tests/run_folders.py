@@ -118,7 +118,12 @@ def readers(folder: Path, whole: Path, out: Path) -> Mapping[str, Callable[[], o
         "sweep": sweep,
         "open_run": opened,
         "ratings_from": lambda: Rate.prepare(
-            {"ratings_from": str(folder), "elo": {}, "battles_columns": {}}
+            {
+                "ratings_from": str(folder),
+                "elo": {},
+                "battles_columns": {},
+                "columns": {},
+            }
             | {"rating": {"bradley_terry": {}}},
             [],
         ),

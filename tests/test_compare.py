@@ -171,7 +171,7 @@ def test_what_runs_share_and_in_what_they_differ(ran: Ran):
 
 
 def test_the_first_line_says_what_is_compared(ran: Ran):
-    assert ran.err.startswith("compare: 3 finished runs\n")
+    assert "compare: 3 finished runs\n" in ran.err
 
 
 def test_console_page_csv_and_tracker_agree(ran: Ran, folder: Path):
@@ -323,7 +323,7 @@ NOT_AS_WRITTEN = "is not as a run writes it: "
         ("ratings.json", put(*BOARD, "unit", value="furlongs"), 'unit must be points or score; got "furlongs".'),
         ("ratings.json", put("conclusions", "factuality", "sentence", value=0), "factuality.sentence must be text; got 0."),
         ("ratings.json", None, "is a run of experiment=tournament and has no ratings to compare."),
-        ("battles.jsonl", lambda _: {"x": 1}, "battles.jsonl has no column model_a. Name the column:"),
+        ("battles.jsonl", lambda _: {"x": 1}, "battles.jsonl has no column model_a. Name one of its columns:"),
         ("battles.jsonl", put("score", value=7), "battles.jsonl:1: score must be the share of model_a"),
         ("battles.jsonl", put("winner", value=None), "battles.jsonl:1: winner must be a winner: text"),
     ],

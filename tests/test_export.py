@@ -39,7 +39,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Path]:
     to = run(
         "experiment=export", f"folder={rated.run_dir}", "tracker=local", folder=folder
     )
-    assert to.err.startswith(f"export: results of {rated.run_dir}\n")
+    assert f"export: results of {rated.run_dir}\n" in to.err
     assert "The run has no figures. To export them, " in to.err
     assert to.out.startswith(
         "wrote table.tex, table.md, conclusion.txt and 4 files for evalica and "

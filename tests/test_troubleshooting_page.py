@@ -32,7 +32,11 @@ MISTAKES = {
     "onlyid.csv holds no prompts. Add prompts=FILE": (
         *("onlyid.csv", "old.csv", "judge=lexical"),
     ),
-    "cols.csv has no answer column": ("old.csv", "cols.csv", "judge=lexical"),
+    "cols.csv has no column for the prompt and the answer": (
+        "old.csv",
+        "cols.csv",
+        "judge=lexical",
+    ),
     "broken.jsonl:2 is not valid JSON": ("old.csv", "broken.jsonl", "judge=lexical"),
     "a second, different answer of twice": ("twice.csv", "old.csv", "judge=lexical"),
     "nope is not a run folder: it has no manifest.json": (
