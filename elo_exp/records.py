@@ -487,7 +487,7 @@ class JudgeRequest:
         return {"score": score, "low": interval[0], "high": interval[1]}
 
 
-# Of the verdict of a file that does not say which answer was shown first
+# The order of a verdict from a file that does not say which answer was shown first
 UNKNOWN_ORDER = "unknown_order"
 
 
@@ -511,7 +511,7 @@ class Verdict(Record):
     usage: Mapping[str, int] = field(default_factory=dict)
     # of A, from 0 to 1, by the probabilities of A, B and TIE; None where labels alone are read
     share: float | None = None
-    # what the reply cost in US dollars when it was paid for; None where nothing was, or nobody knows
+    # price of the reply in US dollars; None if it was free, or if the price is not known
     dollars: float | None = None
     later = ("share", "dollars")
 

@@ -100,7 +100,7 @@ class AnthropicApi:
         return client
 
     def check_access(self) -> None:
-        """Raise ServerError where the key is not set; the server is not asked."""
+        """Raise ServerError if the key is not set. The server is not called."""
         self.login()
 
     def login(self) -> Login:

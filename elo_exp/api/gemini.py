@@ -89,7 +89,7 @@ class GeminiApi:
         return GeminiSdk(self.endpoint, self._read_key, self.timeout_seconds)
 
     def check_access(self) -> None:
-        """Raise UserError where the SDK is not installed, or a key is not set; the server is not asked."""
+        """Raise UserError if the SDK is not installed or the key is not set. The server is not called."""
         check_package()
         self._read_key()
 

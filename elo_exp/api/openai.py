@@ -111,7 +111,7 @@ class OpenAiApi:
         return client
 
     def check_access(self) -> None:
-        """Raise UserError where the SDK is not installed, or a key is not set; the server is not asked."""
+        """Raise UserError if the SDK is not installed or the key is not set. The server is not called."""
         import_openai()
         self._read_key()
 

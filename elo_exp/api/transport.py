@@ -473,7 +473,7 @@ class UnexpectedResponseError(ValueError):
 
 
 class WebPageError(ValueError):
-    """What came back is a page: of a login, a proxy or another service."""
+    """The reply is a web page, for example of a login, a proxy or another service."""
 
     def __init__(self, url: str, status: int | None = None) -> None:
         of_status = "" if status is None else f" (status {status})"

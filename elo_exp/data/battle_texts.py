@@ -13,7 +13,7 @@ ANSWER_COLUMNS = (
     *(("output_1", "output_2"), ("completion_A", "completion_B"), ("text_a", "text_b")),
     ("conversation_a", "conversation_b"),
 )
-# Columns that hold the text of a question; of a conversation, its first message
+# Columns that hold the text of a question, or a conversation that begins with it
 QUESTION_TEXT_COLUMNS = (
     "prompt",
     "question",
@@ -30,7 +30,7 @@ _CATEGORY_TAGS_COLUMN = "category_tag"
 
 
 def find_answer_columns(keys: Collection[str]) -> tuple[str, str] | None:
-    """Return the columns of both answers; None if there are none of a usual name."""
+    """Return the columns of both answers, or None if no two columns have usual names."""
     return next((pair for pair in ANSWER_COLUMNS if {*pair} <= {*keys}), None)
 
 
@@ -60,7 +60,7 @@ def find_conversations(row: Row) -> tuple[str, str] | None:
 
 
 def find_question(row: Row) -> str | None:
-    """Return the text of the question; None if the row has none."""
+    """Return the text of the question, or None if the row has no question."""
     for column in QUESTION_TEXT_COLUMNS:
         question = table_files.question_text(row.get(column), column)
         content = _join_parts(question) if isinstance(question, list) else question
@@ -70,7 +70,7 @@ def find_question(row: Row) -> str | None:
 
 
 def find_category(row: Row) -> str | None:
-    """Return the category of the question; of several tags those that are true."""
+    """Return the category of the question. If it has several tags, return the tags that are true."""
     for column in _CATEGORY_COLUMNS:
         if isinstance(row.get(column), str) and row[column]:
             return str(row[column])
@@ -91,7 +91,7 @@ def find_reason(row: Row) -> str:
 
 
 def _parse_json(value: Any) -> Any:
-    """Return a list or an object, which CSV holds as JSON; None for a text that is none."""
+    """Parse a list or an object, which CSV holds as JSON. Return None for any other text."""
     if not isinstance(value, str):
         return value
     try:

@@ -89,7 +89,7 @@ BATTLE_COLUMNS = {
     "model_a": "model_a",
     "model_b": "model_b",
 }
-# Of battles, whose texts are read beside them
+# The columns of the texts in rows of battles
 TEXT_COLUMNS = {"prompt": "prompt", "answer_a": "response_a", "answer_b": "response_b"}
 # A file with a column of one of them holds battles
 ROLES_OF_BATTLES = frozenset({"model_a", "model_b", "verdict", "share"})

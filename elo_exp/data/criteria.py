@@ -97,7 +97,7 @@ class CriteriaRubric(PointwiseRubric):
 class NumberRubric(PointwiseRubric):
     """A number that a function gives one response, or several numbers by name, whose mean is the score.
 
-    low, high  between which numbers lie, and others are no scores; None: nobody knows
+    low, high  the least and the greatest number; others are invalid; None: not known
     """
 
     low: Number | None

@@ -1,4 +1,4 @@
-"""What a file can be read as: labelled pairs, battles, scores of items, answers or prompts."""
+"""The kinds of files: labelled pairs, battles, scores of items, answers and prompts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ _READ_ERRORS = (UserError, OSError, *FOREIGN_FILE_ERRORS)
 
 
 def recognise_kinds(path: Path, columns: Columns = NO_COLUMNS) -> tuple[Kind, ...]:
-    """Return what a file can be read as, what it is meant for first; nothing for a file of no kind.
+    """Return the kinds that a file can be read as, the likeliest first. The list may be empty.
 
     columns  the column of each role that the command names, which the file need not have
 

@@ -90,7 +90,7 @@ class Key(Record):
 
     @classmethod
     def read_or_create(cls, path: Path) -> "Key":
-        """Read it, or draw one and write it where there is none yet."""
+        """Read the key. If there is none yet, draw one and write it."""
         if not path.is_file():
             write_json(path, cls.draw().to_dict())
             path.chmod(0o600)
@@ -192,7 +192,7 @@ def read_labels(
     comparison_by_id: Mapping[str, Comparison],
     columns: Columns = NO_COLUMNS,
 ) -> list[tuple[str, Label, Comparison]]:
-    """Read the files of annotators: of each label its annotator, and what was shown.
+    """Read the files of annotators. Each label has its annotator and the answers that were shown.
 
     A file has the rows that a page exported, and its annotator is called as the file. Or it is a table of verdicts by
     prompt and entrants, one of whose columns may name the annotators.

@@ -45,7 +45,7 @@ class PointwiseRubric(Instructions):
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The ends between which the scores of files and pages lie; None if nobody knows."""
+        """The least and the greatest score in files and pages, or None if they are not known."""
         return 0.0, 1.0
 
     def parse_reply(self, reply: JudgeReply) -> tuple[Reading, str]:

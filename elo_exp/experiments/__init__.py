@@ -161,11 +161,12 @@ class Experiment(ABC):
         return
 
     def dry_run(self, context: Context) -> str | None:
-        """Check all that can be known to be wrong before anything is begun; return what to print in place of a run, or
-        None. It has no side effects. Raises UserError.
+        """Check everything that can be checked before the run begins. Return the text to print if there is no run.
 
-        A plan is made after this check, too: if `context.is_plan`, it needs no keys, packages, models and servers
-        (`context.needs`).
+        The check has no side effects. Raises UserError.
+
+        A plan begins with this check. If `context.is_plan`, missing keys, packages, models and servers are collected in
+        `context.needs` and raise no error.
         """
         return None
 

@@ -142,7 +142,7 @@ def draw_prompts(
     bank_path: Path,
     mode: ModeSettings,
 ) -> list[Prompt]:
-    """Sample prompts that all rubrics apply to. Raises SettingError where there is none, and for rubrics of other scales."""
+    """Sample prompts that all rubrics apply to. Raises SettingError if there are none, or if a rubric has another scale."""
     for rubric in rubrics:
         if rubric.bounds != (0.0, 1.0):
             raise SettingError(

@@ -1,4 +1,4 @@
-"""Which answers are compared with which: from prompts and answers to comparisons by dimension."""
+"""The design of a tournament: it makes comparisons by dimension from prompts and answers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ class ComparisonDesign:
         }
 
     def assume(self, store: Store, *, at_least: bool = False) -> Subjects:
-        """Return what a judge would be asked about, by which a plan reckons; no model is asked."""
+        """Return the comparisons that a plan counts. No model is called."""
         prompts = self.prompt_source.repeat()
         responses = self.answers.assume(prompts, store, at_least=at_least)
         return self.list_subjects(prompts, responses)

@@ -36,7 +36,7 @@ class FileRating:
 
     @cached_property
     def standings_by_party(self) -> dict[str, Standings]:
-        """The ratings of each judge's verdicts, by name; of all verdicts, by the empty name, if they are not rated apart."""
+        """The ratings by each judge's name. If all verdicts are rated together, their name is empty."""
         parties = self.source.separate_parties
         if not parties:
             all_battles, _ = self.source.all_battles

@@ -9,7 +9,7 @@ from elo_exp.analysis.standings import Standings
 from elo_exp.store.answer_store import Store
 from elo_exp.store.looks import PairResult, record_looks
 
-# What the result of two entrants rests on in a dimension
+# The stored verdicts or scores behind the result of two entrants in a dimension
 KeysByPair: TypeAlias = Mapping[tuple[str, frozenset[str]], Sequence[str]]
 
 

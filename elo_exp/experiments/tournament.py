@@ -52,7 +52,7 @@ _DEMO_FOLLOW_UP = (
 class Tournament(PairwiseExperiment):
     """A tournament with one judge, or with several: each judges all of it by itself.
 
-    scoring     rubrics by which each answer is scored by itself; rubric={}: no pair is compared
+    scoring     rubrics that score each answer by itself; if rubric={}, no pairs are compared
     stratum     column of the bank by whose values ratings are compared; None: none
     sweep_pair  whose difference a sweep draws; None: the two best
     """

@@ -99,7 +99,7 @@ class Judge(ABC):
 
     @property
     def header(self) -> str | None:
-        """What it is told in place of the headers of rubrics; None: these."""
+        """The text that replaces the headers of rubrics; None: the headers are used."""
         return None
 
     def instruct(self, rubric: R) -> R:
@@ -160,9 +160,9 @@ def build_unpriced_error(
 
 @dataclass(kw_only=True)
 class NoJudge(Judge):
-    """No judge: what stands in the place of one until somebody chooses.
+    """No judge is chosen yet.
 
-    offers         judges by the names by which they are chosen, whose prices a run says in place of asking one
+    offers         judges by the names by which they are chosen; a run lists their prices and calls none
     system_prompt  of the judge to be chosen
     """
 
@@ -189,7 +189,7 @@ class NoJudge(Judge):
 
 
 def roles_by_dimension(judge: Judge, rubrics: Iterable[Instructions]) -> dict[str, str]:
-    """Return what a judge is told that it is, by dimension; {} of one that is told nothing."""
+    """Return by dimension the role that a judge is given; {} for a judge without instructions."""
     if not judge.receives_instructions:
         return {}
     instructed = map(judge.instruct, rubrics)

@@ -84,7 +84,7 @@ class PreparedRun:
         return text
 
     def _describe_plan(self) -> str:
-        """Plan the run, and format the plan with what holds of every experiment: caps, needs, and where texts go."""
+        """Plan the run. Add the caps, the needs and the places of texts, which every plan has."""
         context, experiment = self.context, self.job.experiment
         self.plan = RunPlan(
             answers=experiment.answer_plans(context.store),

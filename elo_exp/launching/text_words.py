@@ -61,7 +61,7 @@ def expand_texts(words: Sequence[str], flags: Sequence[str]) -> list[str]:
             rubrics |= dict.fromkeys(rubric.name for job in jobs for rubric in job)
         else:
             expanded_words.append(word)
-    # What else is set of such a rubric is added to its text
+    # Other settings of such a rubric are added to its text
     return [
         f"++{word}" if _get_rubric_name(word) in rubrics else word
         for word in expanded_words

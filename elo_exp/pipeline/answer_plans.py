@@ -1,4 +1,4 @@
-"""What the answers that entrants still have to make cost, before any is made."""
+"""The price of the answers that entrants have not given yet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

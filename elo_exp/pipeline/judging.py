@@ -223,7 +223,7 @@ def plan_anew(
     judge: Judge,
     asking: JudgingSettings = _DEFAULT_ASKING,
 ) -> Plan:
-    """Plan the same calls as if nothing were stored: what each rubric costs, whoever has paid for it."""
+    """Plan the same calls as if nothing were stored. The plan has the full price of each rubric."""
     requests = _make_requests(subjects, rubrics, identify(judge), asking)
     return make_plan(requests, judge, (), ())
 

@@ -41,7 +41,7 @@ class RunPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepCost:
-    """What jobs would pay for together. What several jobs need is paid for once.
+    """The price of several jobs. A call that several of them need is paid for once.
 
     n_answers, n_calls  to be paid for
     """

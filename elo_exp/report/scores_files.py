@@ -50,7 +50,7 @@ def _list_criteria(scores: SingleScores) -> list[dict[str, Any]]:
 
 
 def list_metrics(scores: SingleScores) -> dict[str, Value]:
-    """Return the metrics of mean scores next to those of pairs; the headline stays that of pairs."""
+    """Return the metrics of mean scores. They do not replace the headline of the pairs."""
     if scores.view is None:
         return {}
     metrics = artifacts.list_final_metrics(

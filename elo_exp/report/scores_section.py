@@ -30,7 +30,7 @@ _COST_NOTE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SingleScores:
-    """What pages and consoles show of answers that were scored one by one.
+    """The scores of single answers, as pages and consoles show them.
 
     criteria  the mean of each criterion: by dimension, then by criterion
     view      the mean scores; None if the page shows them as its own result

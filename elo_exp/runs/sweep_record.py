@@ -1,4 +1,4 @@
-"""What the jobs of a sweep have in common: sweep.json in its folder, and the settings by which they differ.
+"""The record of a sweep in sweep.json, and the settings by which its jobs differ.
 
 The jobs read sweep.json there, since not every launcher hands its environment on.
 """

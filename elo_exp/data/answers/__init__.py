@@ -172,7 +172,7 @@ def _build_no_format_error(path: Source, shape: str, keys: set[str]) -> FileErro
 
 
 def _describe_nearest(path: Source, shape: str, keys: set[str]) -> list[str]:
-    """Return a line on the nearest of the programs some of whose own keys the file has; none without any."""
+    """Return a line on the program whose own keys the file resembles most. Empty if it has no such key."""
     nearest: tuple[float, str] = (0.0, "")
     for file_format in formats():
         own_keys = [*filter(column_roles.is_own_key, file_format.required)]

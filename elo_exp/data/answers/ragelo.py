@@ -29,7 +29,7 @@ def answer(row: Row) -> Mapping[str, Any]:
 
 
 def answers_of_experiment(path: Path) -> Iterator[Answer]:
-    """Yield the answers to each query; of a conversation the last message."""
+    """Yield the answers to each query. A conversation answers with its last message."""
     for query in files.read_json(path)["queries"].values():
         location = f"{path}: query {query['qid']}"
         for reply in (query.get("answers") or {}).values():

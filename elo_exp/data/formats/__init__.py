@@ -31,7 +31,7 @@ VALUE_BY_WORD = {
     **dict.fromkeys(("false", "no", "fail", "failed", "incorrect"), 0.0),
 }
 _MAX_KEYS_IN_MESSAGE = 20
-# The roles of battles and of scores, and those by which a table of either is known
+# The roles of battles and of scores, and the roles that tell which of the two a table holds
 _ROLES_BY_KIND = (
     (("model_a", "model_b", "verdict"), ("model_a", "model_b")),
     (("item", "entrant", "score"), ("entrant", "score")),

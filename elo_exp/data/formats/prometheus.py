@@ -80,7 +80,7 @@ def _list_score_columns(keys: Collection[str]) -> list[str]:
 
 
 def _read_score(value: Any) -> float | None:
-    """Return a score; of several tries their mean. None for a reply without a score."""
+    """Return a score, or the mean of several tries. Return None for a reply without a score."""
     if isinstance(value, str) and value.startswith("["):
         value = value.strip("[]").replace(",", " ").split()
     tries = value if isinstance(value, list | tuple) else [value]

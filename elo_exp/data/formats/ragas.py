@@ -79,7 +79,7 @@ def scores(path: Path, metric: str | None) -> Iterator[Score]:
 
 
 def describe_question(row: Row) -> str:
-    """Return the question of a sample; of a conversation its messages."""
+    """Return the question of a sample, or the messages of a conversation."""
     question: Any = next(row[name] for name in QUESTION_COLUMNS if name in row)
     return question if isinstance(question, str) else json.dumps(question)
 

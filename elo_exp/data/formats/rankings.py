@@ -23,7 +23,7 @@ _RANKING_COLUMNS = ("ranking", "ranked", "order", "rank_order")
 _RANK_COLUMNS = ("rank", "ranking", "place")
 _CANDIDATE_COLUMNS = ("candidates", "entrants", "models", "systems")
 _BEST_COLUMNS = ("best", "chosen", "winner", "selected", "preferred", "pick")
-# Of whoever ranked, a judge or a person
+# Columns that name the judge or person who ranked
 _RATER_COLUMNS = (
     *("judge_model", "judge", "judge_name", "voter", "annotator", "annotator_id"),
     *("rater", "rater_id", "user", "user_id", "worker", "worker_id", "person"),
@@ -134,7 +134,7 @@ def join_ranks(rows: Rows) -> Rows:
 
 
 def fields(row: Row) -> Mapping[str, Any]:
-    """Return who is compared, and by whom; a row without an id or a question is a prompt of its own."""
+    """Return the prompt, the rater and the entrants of a ranking. A row without id and question is a prompt of its own."""
     if "\0error" in row:
         raise MalformedError(row["\0error"])
     present = {str(key) for key in row if table_files.to_text(row[key]) is not None}
@@ -249,7 +249,7 @@ def _check_names(values: Iterable[Any]) -> list[str]:
 
 
 def _parse_ranking(row: Row, column: str | None) -> tuple[Groups | None, bool]:
-    """Return the groups of a list, of an object of ranks, or of a text such as a > b = c; None if there are none."""
+    """Return the groups of equal rank from a list, an object of ranks, or a text such as a > b = c. None if there are none."""
     value = _parse_json(row.get(column))
     candidates = _read_candidates(row)
     if isinstance(value, str) and value.strip():
