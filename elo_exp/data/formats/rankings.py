@@ -249,7 +249,7 @@ def _check_names(values: Iterable[Any]) -> list[str]:
 
 
 def _parse_ranking(row: Row, column: str | None) -> tuple[Groups | None, bool]:
-    """Return the groups of equal rank from a list, an object of ranks, or a text such as a > b = c. None if there are none."""
+    """Return groups of equal rank from a list, an object of ranks, or a text such as a > b = c. None if there are none."""
     value = _parse_json(row.get(column))
     candidates = _read_candidates(row)
     if isinstance(value, str) and value.strip():
