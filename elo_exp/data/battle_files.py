@@ -280,6 +280,11 @@ class _BattleFile:
             and table_files.estimate_text_bytes(self.path) > _MAX_BYTES_WITH_STYLE
         ):
             return False
+        return self._holds_answers
+
+    @cached_property
+    def _holds_answers(self) -> bool:
+        """Whether one of the first rows holds answers."""
         rows = itertools.islice(self._complete_rows(None), _N_ROWS_LOOKED_AT)
         try:
             return any(self.format.find_answers(row) is not None for _, row in rows)
@@ -299,6 +304,8 @@ class _BattleFile:
 
     def iterate_texts(self) -> Iterator[BattleText]:
         """Yield the rows that hold answers, with their battles."""
+        if not self._holds_answers:
+            return
         for _, row in self.iterate_rows():
             answers = self.format.find_answers(row)
             if answers is None:
