@@ -445,24 +445,25 @@ def test_a_text_is_found_among_many_rows_of_parquet(tmp_path: Path) -> None:
 
 @pytest.mark.system
 def test_a_data_set_of_the_hub_is_read_as_files_are(tmp_path: Path) -> None:
-    """Those that the settings name, once; from then on also where no hub is reached."""
+    """A run loads it once, and from then on it is read without the hub, also by a plan."""
     votes = write_table(tmp_path / "votes" / "train.csv", lmarena_55k()).parent
     write_table(votes / "test.csv", own())
-    plan = ("experiment=arena", "arena=lmarena_55k", "arena.dataset=tiny/votes")
+    placed = ("experiment=arena", "arena=lmarena_55k", "arena.dataset=tiny/votes")
     few = ("arena.min_battles=1", "arena.n_calibration=0", "arena.placement=raw")
-    found = ("entrant=[probe_reference]", "allow_missing=true", "plan=true")
+    found = ("entrant=[probe_reference]", "allow_missing=true")
     cache = {"HF_HOME": str(tmp_path / "hub")}
     with serving(votes=votes) as hub:
         pinned = f"arena.revision={hub.commit}"
         assert settings("lmarena_55k").revision is not None
-        for url in (hub.url, "http://127.0.0.1:9"):
+        planned, url = ("plan=true",), "http://127.0.0.1:9"
+        for endpoint, words in ((hub.url, ()), (url, planned)):
             ran = attempt(
-                *plan, *few, *found, pinned, folder=tmp_path, HF_ENDPOINT=url, **cache
-            )
+                *placed, *few, *found, *words, pinned, folder=tmp_path,
+                HF_ENDPOINT=endpoint, **cache,
+            )  # fmt: skip
             assert "arena lmarena_55k: 3 battles from 4 rows" in ran.err
         assert not [path for path in hub.asked if "test.csv" in path]
-    run = [word for word in found if word != "plan=true"]
-    refused = attempt(*plan, *few, *run, folder=tmp_path, HF_ENDPOINT=url, **cache)
+    refused = attempt(*placed, *few, *found, folder=tmp_path, HF_ENDPOINT=url, **cache)
     assert refused.code == 2
     assert "The data set tiny/votes at 18c2983" in refused.err
     assert " cannot be loaded (" in refused.err

@@ -132,7 +132,8 @@ def test_a_cap_of_the_month_is_planned_with_said_and_held(tmp_path):
     listed = run("experiment=store", *cap, folder=tmp_path)
     dollars = re.escape(f"${usage.dollars:.6f}".rstrip("0"))
     of_cap = rf"caps.month_usd: \$0\.0\d of \$0\.05 are spent in {MONTH}"
-    assert re.search(rf"\n  {of_cap}\.\n$", planned.out)
+    too_low = r"It is too low: \$0\.\d+ are needed, and \$0\.\d+ are left\."
+    assert re.search(rf"\n  {of_cap}\. {too_low}\n$", planned.out)
     assert refused.code == 2
     message = (
         r"elo_exp: [\d,]+ verdicts by .* expected to cost .* of \$0.05 are spent.*\n"

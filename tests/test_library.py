@@ -74,7 +74,7 @@ def test_the_page_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str])
         printed = capsys.readouterr().out
         assert printed == (following.text if following.kind == "text" else "")
         n_outputs += bool(printed)
-    assert n_outputs == 9
+    assert n_outputs == 11
 
 
 # What it takes, and what it gives

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from elo_exp.errors import UserError
-from elo_exp.files import read_json, write_json, write_jsonl
+from elo_exp.files import read_json, write_json
 from elo_exp.trackers import RunInfo, track_run
 from elo_exp.trackers.wandb import WandbTracker
 from tests.anthropic_server import AnthropicServer
@@ -631,23 +631,23 @@ def test_a_variable_that_wandb_refuses_stops_the_run_before_judging(tmp_path: Pa
 
 
 @pytest.mark.system
-def test_a_run_that_fails_is_marked_as_failed(tmp_path: Path):
-    """One of two recorded answers is missing, which is found out when the run has begun."""
-    row = {"source": "own", "subject": "sleep", "text": "Is it normal?"}
-    answers = [{"prompt_id": name, "response_text": "Yes."} for name in ("p1", "p2")]
-    write_jsonl(tmp_path / "bank.jsonl", [{**row, **answer} for answer in answers])
-    write_jsonl(tmp_path / "responses_probe_reference.jsonl", answers)
-    write_jsonl(tmp_path / "responses_probe_hedged.jsonl", answers[:1])
+def test_a_run_that_fails_is_marked_as_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A judge's function gives a verdict that is none, which is found out when the run has begun."""
+    module = tmp_path / "indifferent_judge.py"
+    module.write_text("def judge(prompt, a, b):\n    return 'neither'\n")
+    monkeypatch.syspath_prepend(tmp_path)
     given = (
         "entrant=[probe_reference,probe_hedged]",
         "rubric=[calibration]",
-        "prompts.bank_path=bank.jsonl",
-        "judge=lexical",
-        "recorded_dir=.",
+        "prompts.n=5",
+        "judge=indifferent_judge:judge",
+        "judge.version=1",
         "hydra.run.dir=run",
     )
     ran = attempt(*given, folder=tmp_path, strict=False)
-    assert (ran.code, "probe_hedged on p2" in ran.err) == (2, True)
+    assert (ran.code, "must return A, B or tie" in ran.err) == (2, True)
     logged = Logged(tmp_path / "run", tmp_path)
     assert (logged.exit_code, logged.tags[-1]) == (1, "failed")
     assert f"elo_exp: {logged.of('run')[-1]['notes']}" == ran.err.splitlines()[-1]
