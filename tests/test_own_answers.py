@@ -314,7 +314,8 @@ HARD = "arena_hard/v0.1/gpt-4-0314.jsonl.gz"
           "Are these answers to the same prompts?"], 0),
         (("answers=[mt_bench/gpt-4.jsonl,bench/other.jsonl]",),
          ["elo_exp: The files of answers hold no prompts. Add the questions that they answer:"], 0),
-        (("answers=[mt_bench/gpt-4.jsonl,bench/other.jsonl]", "prompts.bank_path=mt_bench/question.jsonl"),
+        (("answers=[mt_bench/gpt-4.jsonl,bench/other.jsonl]", "prompts.bank_path=mt_bench/question.jsonl",
+          "judging.allow_equal=true"),
          ["mt_bench/gpt-4.jsonl: FastChat's answers: 30 answers of gpt-4"], 60),
         (("answers=[a.eval,b.eval]",),
          ["a.eval: inspect_ai log: 10 answers of openai/gpt-4o-mini; call it otherwise: "

@@ -86,7 +86,7 @@ def test_what_it_prints_in_place_of_a_run_leaves_no_folder(folder: Path):
         ("+xyz=1", "Unknown setting: xyz. Choose from flips, judge."),
         (
             "judging.repeats=2",
-            "judging.repeats is not a setting of experiment=coin, but of answer, arena, ",
+            "judging.repeats is not a setting of experiment=coin, but of tournament, answer, arena, ",
         ),
     ],
 )
