@@ -114,7 +114,8 @@ def notes() -> dict[str, str]:
 def keys(values: Any, prefix: str = "") -> Iterator[str]:
     """The paths of all values but the class that a part builds."""
     for name, value in values.items():
-        if isinstance(value, dict) and (value or name in SEVERAL):
+        # a tournament has several scorings, and the oracle has one
+        if isinstance(value, dict) and (value or name in (*SEVERAL, "scoring")):
             yield from keys(value, f"{prefix}{name}.")
         elif name != "_target_":
             yield f"{prefix}{name}"

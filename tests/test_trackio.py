@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from elo_exp.errors import UserError
-from elo_exp.files import write_jsonl
 from elo_exp.trackers import RunInfo
 from elo_exp.trackers.trackio import TrackioTracker
 from tests.commands import SMALL, Ran, attempt, attempt_program, run
@@ -99,22 +98,23 @@ def test_files_are_artifacts_and_the_bank_is_used(kept: dict[str, Any]):
     assert names["output"] >= {"leaderboard", "verdicts-lexical", "run-files"}
 
 
-def test_a_run_that_fails_says_so_and_given_again_it_is_the_same_run(tmp_path: Path):
-    row = {"prompt_id": "p1", "source": "own", "subject": "s", "text": "Is it?"}
-    write_jsonl(tmp_path / "bank.jsonl", [row])
-    for name in ("probe_reference", "probe_hedged"):
-        answer = {"prompt_id": "p2", "response_text": "Yes."}
-        write_jsonl(tmp_path / f"responses_{name}.jsonl", [answer])
-    entrants = (
+def test_a_run_that_fails_says_so_and_given_again_it_is_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A judge's function gives a verdict that is none, which is found out when the run has begun."""
+    module = tmp_path / "undecided_judge.py"
+    module.write_text("def judge(prompt, a, b):\n    return 'neither'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    given = (
         "entrant=[probe_reference,probe_hedged]",
-        "prompts.bank_path=bank.jsonl",
-        "judge=lexical",
-        "recorded_dir=.",
+        "prompts.n=5",
+        "judge=undecided_judge:judge",
+        "judge.version=1",
     )
     store = str(tmp_path / "store")
     here = "hydra.run.dir=run"
     for _ in range(2):
-        refused = attempt(*GIVEN, *entrants, here, folder=tmp_path, TRACKIO_DIR=store)
+        refused = attempt(*GIVEN, *given, here, folder=tmp_path, TRACKIO_DIR=store)
         assert refused.code == 2
     ends = [row for row in read(tmp_path)["logs"] if "exit_code" in row]
     assert [row["exit_code"] for row in ends] == [1, 1]

@@ -9,8 +9,8 @@ import yaml
 
 from elo_exp.paths import CONF
 
-# Beside the groups: settings of every run, of every experiment with a judge, and of model families
-SHARED_FILES = ("config.yaml", "judged.yaml", "families.yaml")
+# Next to the groups: settings of every run, of experiments with a judge, of model families, and of columns
+SHARED_FILES = ("config.yaml", "judged.yaml", "families.yaml", "columns.yaml")
 
 
 def find_comment(setting: str, words: Sequence[str] = ()) -> str:
