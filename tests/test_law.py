@@ -313,7 +313,7 @@ def changed(first: FinishedRun, second: FinishedRun) -> Said:
 @pytest.mark.system
 @sizes(1, 60)
 def test_a_cell_that_is_blank_in_one_of_two_runs_raises_no_claim(rate: Rater, n: int):
-    """Of the second run, and of the first: at random, and where an entrant won or lost."""
+    """A cell of either run is blank, at random or in the rows that an entrant won or lost."""
     rng, law = np.random.default_rng(84), Law(compare_conclusions.STATES)
     for world in range(n):
         rows = battles(rng, ties=(0.3, 0.0)[world // 2 % 2])

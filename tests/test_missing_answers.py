@@ -344,9 +344,10 @@ def wrong_leads(
 ) -> tuple[float, float]:
     """How often new is said to lead an equal, on the answered prompts and by the rule.
 
-    whose  leader: new fails where its answer would have been worst; rival: old's answers are blank where they would have
-           been best; verdicts: they are unknown where new would have lost; orders: the second verdict is blank there, and
-           the winner is known
+    whose  leader    new fails on the prompts with its worst answers
+           rival     old's best answers are blank
+           verdicts  verdicts are unknown on the prompts that new would have lost
+           orders    on these prompts the second verdict is blank, and the winner is known
     """
     rng, answered, by_rule = np.random.default_rng(seed), 0, 0
     in_one_order = replace(BRADLEY_TERRY, orders="one")

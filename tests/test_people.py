@@ -789,7 +789,7 @@ def test_from_many_entrants_on_the_joint_fit_holds_the_crowds_ratings_and_misses
 
 @pytest.mark.system
 def test_labels_say_how_many_votes_several_judges_are_worth(tmp_path: Path):
-    """Of the folder of one of them; judges that go by words err together where people prefer other answers."""
+    """The labels belong to the folder of one judge. Judges that compare words make the same mistakes."""
     given = (
         "judge=[near:lexical,wide:lexical,first:lexical]",
         "judges.wide.margin=0.2",

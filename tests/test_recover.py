@@ -207,7 +207,7 @@ def kill_at(nths: range, everyday: int) -> Callable[..., None]:
 def test_law_without_its_journal_a_store_has_lost_one_commit_at_most(
     provider, nth, tmp_path
 ):
-    """Of a batch, whose results are read again: nothing is paid for twice."""
+    """The results of a batch are read again, so that nothing is paid for twice."""
     with world(tmp_path / "world", provider=provider) as here:
         lost = killed_and_robbed(here, "--kill-after-commit", str(nth))
         assert lost <= 2  # results in one transaction

@@ -220,10 +220,9 @@ class GeminiApi:
         return next((row.custom_id for row in rows if row.outcome is not None), None)
 
     def _download_batch(self, batch_id: str) -> tuple[Any, Exception | None]:
-        """Return a batch with its rows, as far as it came, and the error that ended it early. None in place of a batch if
-        there is none in what came.
+        """Return a batch with the rows that arrived, and the error that ended the download early.
 
-        The SDK would take all of it or nothing.
+        The batch is None if too little of it arrived. The SDK would return the whole batch or raise an error.
         """
         key = self._read_key()
 

@@ -1,7 +1,7 @@
 """Leaderboards that Weights & Biases keeps, fetched into folders that are read like those of runs.
 
-An artifact is made by others: files of known names are taken, none is a reference to another place, and what is in
-them is checked where it is read. The SDK works in a process of its own, which can be ended, and cannot ask for a key.
+Other people make artifacts. So only files with known names are fetched, references to other places are refused, and
+the readers check the contents. The SDK runs in a separate process, which can be ended and cannot ask for a key.
 """
 
 import json

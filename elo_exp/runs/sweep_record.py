@@ -28,7 +28,7 @@ def write_sweep(folder: Path, sweep: Sweep) -> None:
 
 
 def sweep_if_any(folder: Path) -> Sweep | None:
-    """Return sweep.json of a folder; None where there is none that can be read."""
+    """Return the sweep.json of a folder, or None if it is missing or cannot be read."""
     try:
         return Sweep.model_validate(read_json(folder / "sweep.json"))
     except (UserError, ValidationError):

@@ -1,10 +1,9 @@
 """PostgreSQL as the engine of the store: for processes of many machines.
 
-A transaction that writes holds one lock of the database from its beginning to its end, so that writers come one after
-the other, as in SQLite, and none is ever repeated because of another. With it it writes down its own number. A
-connection that was lost while the transaction was being committed is told by that, once there is another, what has
-become of it: the lock is free when it has ended, and the number is there when it was committed. So nothing is
-written twice.
+A transaction that writes holds one lock of the database from its beginning to its end. So writers take turns, as in
+SQLite, and no transaction is repeated because of another. The transaction also stores its own number. If the
+connection is lost during a commit, the next connection waits until the lock is free. It then looks for the number,
+which is there only if the commit succeeded. So nothing is written twice.
 
 A server that takes over from another may lack the last commits of that one. So each connection that follows a lost one
 compares the number with the last that was acknowledged. If the server has gone back, the statements of the transactions

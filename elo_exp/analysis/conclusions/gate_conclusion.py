@@ -35,21 +35,24 @@ def conclude(
     fail         an upper bound is below 1/2, and neither family nor audit stands against a lead of the baseline
                  there; `others` are the dimensions in which. If length or unusual answers of the baseline could
                  explain the loss in each of them, these checks are the reasons
-    cannot tell  in all other cases. The first reasons are
+    cannot tell  in all other cases, for reasons in this order:
+
+                 First, for any bounds:
                  few           there are under 20 prompts, or under 20 groups of prompts
                  same_verdict  the judge gave one verdict to all comparisons
-                 control       the judge did not find degraded copies of the baseline's answers, or was
-                               not asked
-                 If the bounds alone would pass, the next reasons are the other checks (flips in one order,
-                 length, responses, kin, audit) and
-                 looked        results with fewer prompts were shown before, and no alpha is left
-                 If there is no reason yet, the reason is one of
-                 invalid       without the invalid verdicts the gate would pass or fail, or with so many
-                               of them more prompts cannot decide it
-                 lost          with so many missing or empty answers more prompts cannot decide it
+                 control       the judge did not find degraded copies of the baseline's answers, or did not see them
+
+                 Then, if the bounds alone would pass, the other checks (flips in one order, length, responses, kin,
+                 audit) and:
+                 looked        earlier results with fewer prompts have used all of alpha
+
+                 If there is no reason yet, one of these:
+                 invalid       without the invalid verdicts the gate would pass or fail, or they are so many that more
+                               prompts cannot decide
+                 lost          missing or empty answers are so many that more prompts cannot decide
                  flips         the gate would pass if the judge agreed with itself in both orders
-                 power         an equal candidate would pass on these prompts with less than 80%
-                 close         none of these applies
+                 power         the power for an equal candidate is below 80% on these prompts
+                 close         no other reason applies
 
     The effect is the share of the dimension that decides: of a fail the one with the lowest upper bound,
     else the one with the lowest lower bound. Its bounds are one-sided. The scope names it where there are

@@ -90,8 +90,8 @@ class Format:
     shapes     of table_files.shape
     answer     the fields of an Answer from a row. Raises MalformedError, or as Python does for what
                is not there
-    answers    in its place, of a file that is not read row by row: yields each Answer of a path, and
-               of a named table if the format is one of tables. Raises so too
+    answers    replaces `answer` for a file that is not read row by row: yields each Answer of a path,
+               or of a named table if the format is a table. Raises the same errors
     lacks      of a format whose keys have several names: what is lacking, in words, or ""
     find_fault_of_rows  of a format that is told by its rows: what they lack, in words, or ""
     in_folder  the file does not name who answered: its folder does
